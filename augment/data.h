@@ -1,0 +1,63 @@
+/* Data sets and the loader.
+ *
+ * A dr_dataset is one split of the YAML, opened: headers read and checked, nothing decoded. A
+ * dr_loader fills the ring ahead of the run from its own threads; what is in a batch depends only
+ * on (seed, step), never on threads or timing.
+ *
+ * Order: epoch e shows every sample once, in the order given by a Fisher-Yates shuffle
+ * whose draws are Philox keyed by (seed, e); unshuffled: 0, 1, 2, ... A step belongs to epoch step
+ * / batches_per_epoch. `last: drop` leaves out the tail of the (shuffled) order, `pad` repeats the
+ * last valid sample and sets n_valid. */
+#ifndef DR_AUGMENT_DATA_H
+#define DR_AUGMENT_DATA_H
+
+#include "augment/ring.h"
+#include "graph/model.h"
+
+struct dr_dataset;
+/* How the device wants one input: from the graph's data values. */
+struct dr_column_want {
+    uint32_t input;        /* index in the model; DR_NONE entries are not fed (dropped labels) */
+    enum dr_dtype dtype;   /* on the device: i32 for labels */
+    struct dr_shape shape; /* with the batch */
+    int64_t classes;       /* labels and masks must be < this (0: not checked) ... */
+    int64_t ignore;        /* ... or equal to this (255 for masks; -1: none) */
+};
+
+/* Opens split `split` for a batch size. Errors (missing file, bad header, wrong dtype or shape,
+ * counts that differ, a range outside the file, fewer samples than a batch under `drop`) go to the
+ * sink with the source's mark. `training` settles shuffle and last where the YAML is silent. */
+struct dr_dataset *dr_dataset_open(struct dr_arena *a, const struct dr_model *m, uint32_t split,
+                                   bool training);
+void dr_dataset_close(struct dr_dataset *s); /* unmaps files; the struct itself is the arena's */
+int64_t dr_dataset_samples(const struct dr_dataset *s);
+int64_t dr_dataset_batches(const struct dr_dataset *s); /* per epoch */
+bool dr_dataset_pads(const struct dr_dataset *s);       /* some batch has n_valid < batch */
+/* Classes per label/mask column are known after the graph is built: checks every value of integer
+ * label sources that are in memory (npy, idx) once, naming the file and row. */
+bool dr_dataset_check(struct dr_dataset *s, const struct dr_column_want *want, uint32_t n);
+
+/* Layout of a slot for these columns: fills ring->slot_bytes and ring->offset (in the arena). */
+void dr_ring_layout(struct dr_arena *a, struct dr_ring *r, const struct dr_column_want *want,
+                    uint32_t n, int64_t batch);
+
+/* Writes the batch of `step` to `slot` (layout of `ring`): pure, any thread, no allocation. Returns
+ * NULL, or a static/arena text of what failed (a sample that cannot be decoded). */
+const char *dr_dataset_batch(struct dr_dataset *s, const struct dr_column_want *want, uint32_t n,
+                             const struct dr_ring *ring, uint64_t seed, uint64_t step,
+                             unsigned char *slot);
+
+struct dr_loader;
+/* Starts `threads` threads that fill the ring for steps [first, end) in ring order. */
+struct dr_loader *dr_loader_start(struct dr_dataset *s, const struct dr_column_want *want,
+                                  uint32_t n, struct dr_ring *ring, uint64_t seed, uint64_t first,
+                                  uint64_t end, uint32_t threads);
+/* Blocks until step is in the ring; false: it failed, and *why says so. */
+bool dr_loader_wait(struct dr_loader *l, uint64_t step, const char **why);
+void dr_loader_stop(struct dr_loader *l); /* joins the threads, frees; NULL is fine */
+/* A slot was released: wakes loaders (released[] itself is written by the executor). */
+void dr_loader_wake(struct dr_loader *l);
+/* Seconds that dr_loader_wait blocked in all. */
+double dr_loader_waited_s(const struct dr_loader *l);
+
+#endif

@@ -1,0 +1,6 @@
+/* The op table: the one list of ops (ops/list.def), handed to graph/. */
+#ifndef DR_OPS_TABLE_H
+#define DR_OPS_TABLE_H
+#include "graph/op.h"
+const struct dr_op_table *dr_ops(void);
+#endif
