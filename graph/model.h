@@ -9,7 +9,7 @@
 
 #include "graph/op.h"
 
-enum dr_precision { DR_FP32, DR_TF32, DR_FP16, DR_BF16 };
+enum dr_precision { DR_PRECISION_FP32, DR_PRECISION_TF32, DR_PRECISION_FP16, DR_PRECISION_BF16 };
 
 struct dr_input {
     const char *name;
