@@ -40,6 +40,7 @@ struct dr_readback {
 struct dr_exec_ops;
 struct dr_exec {
     const struct dr_exec_ops *ops;
+    char note[232]; /* something to tell the user once ("running without a CUDA graph: ..."), or "" */
 };
 
 /* The device's memory for a whole run: one slab, shared by the training and the evaluation plan
