@@ -1,0 +1,58 @@
+/* add: the sum of two or more values of one shape. Also how the gradients pass sums the gradients
+ * of a value that is used more than once, in the order given. Nothing is broadcast. */
+#include "ops/common.h"
+#include "kernels/cpu/pointwise.h"
+
+struct add_attrs {
+    int32_t activation;
+};
+
+static bool add_infer(struct dr_infer *c) {
+    const uint32_t n = c->g->node.at[c->node].n_in;
+    if (!dr_need_all_f32(c))
+        return false;
+    const struct dr_value *a = dr_infer_in(c, 0);
+    enum dr_meaning meaning = a->meaning;
+    for (uint32_t i = 1; i < n; i++) {
+        const struct dr_value *b = dr_infer_in(c, i);
+        if (!dr_shape_equal(&a->shape, &b->shape))
+            return dr_infer_error(c, "its inputs differ in shape: '%s' is %s, '%s' is %s", a->name,
+                                  dr_shape_text(c->g->arena, &a->shape), b->name,
+                                  dr_shape_text(c->g->arena, &b->shape));
+        if (b->meaning != meaning)
+            meaning = DR_PLAIN;
+    }
+    return dr_infer_out(c, NULL, DR_F32, a->shape, meaning);
+}
+
+static void add_grad(struct dr_grad *c) {
+    const uint32_t n = c->g->node.at[c->node].n_in;
+    for (uint32_t i = 0; i < n; i++)
+        if (c->need[i])
+            c->dx[i] = c->dy[0];
+}
+
+static struct dr_cost add_cost(const struct dr_graph *g, const struct dr_node *n) {
+    return dr_cost_of(g, n, (double)dr_elements(dr_node_out(g, n, 0)) * (n->n_in - 1));
+}
+
+static void add_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
+    const struct add_attrs *a = l->node->attrs;
+    dr_cpu_add(cpu, dr_elements(dr_launch_out(l, 0)), (const void *const *)l->in, l->node->n_in,
+               a->activation, l->out[0]);
+}
+
+const struct dr_op dr_op_add = {
+    .name = "add",
+    .doc = "Sum of two or more values of one shape, left to right; nothing is broadcast.",
+    .flags = DR_OP_POINTWISE | DR_OP_ACTIVATION | DR_OP_FUSES,
+    .attrs_bytes = sizeof(struct add_attrs),
+    .min_in = 2,
+    .max_in = UINT32_MAX,
+    .outputs = 1,
+    .infer = add_infer,
+    .grad = add_grad,
+    .cost = add_cost,
+    .cpu = add_cpu,
+    DR_CUDA(NULL),
+};

@@ -1,0 +1,56 @@
+/* Checks, sizes and costs that several ops share. */
+#include "ops/common.h"
+
+bool dr_need_f32(struct dr_infer *c, uint32_t i) {
+    const struct dr_value *v = dr_infer_in(c, i);
+    if (v->dtype == DR_F32)
+        return true;
+    return dr_infer_error(c, "its input '%s' is %s, not f32%s", v->name, dr_dtype_name(v->dtype),
+                          v->dtype == DR_U8 ? " ('normalize' makes it so)" : "");
+}
+
+bool dr_need_all_f32(struct dr_infer *c) {
+    const uint32_t n = c->g->node.at[c->node].n_in;
+    for (uint32_t i = 0; i < n; i++)
+        if (!dr_need_f32(c, i))
+            return false;
+    return true;
+}
+
+bool dr_need_rank(struct dr_infer *c, uint32_t i, uint32_t rank, const char *layout) {
+    const struct dr_value *v = dr_infer_in(c, i);
+    if (v->shape.rank == rank)
+        return true;
+    return dr_infer_error(c, "its input '%s' is %s, but should be %s", v->name,
+                          dr_shape_text(c->g->arena, &v->shape), layout);
+}
+
+int64_t dr_elements(const struct dr_value *v) {
+    int64_t n = 0;
+    const bool fits = dr_shape_elements(&v->shape, &n);
+    DR_ASSERT(fits);
+    return n;
+}
+
+int64_t dr_last(const struct dr_value *v) {
+    return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
+}
+
+struct dr_cost dr_cost_of(const struct dr_graph *g, const struct dr_node *n, double flops) {
+    struct dr_cost cost = {.flops = flops};
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        bool seen = false;
+        for (uint32_t j = 0; j < i && !seen && i < 64; j++)
+            seen = n->in[j] == n->in[i];
+        if (!seen)
+            cost.bytes += (double)g->value.at[n->in[i]].bytes;
+    }
+    for (uint32_t i = 0; i < n->n_out; i++)
+        cost.bytes += (double)g->value.at[n->out[i]].bytes;
+    return cost;
+}
+
+struct dr_cost dr_cost_pointwise(const struct dr_graph *g, const struct dr_node *n) {
+    const struct dr_value *v = n->n_out ? dr_node_out(g, n, 0) : dr_node_in(g, n, 0);
+    return dr_cost_of(g, n, (double)dr_elements(v));
+}

@@ -1,0 +1,44 @@
+/* What several ops need: checks of operands, sizes, launch pointers, costs. */
+#ifndef DR_OPS_COMMON_H
+#define DR_OPS_COMMON_H
+
+#include "graph/op.h"
+
+#define DR_COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Input i must be f32; the error says what makes it so. */
+bool dr_need_f32(struct dr_infer *c, uint32_t i);
+/* All inputs are f32 (the node's inputs so far, states included). */
+bool dr_need_all_f32(struct dr_infer *c);
+/* Input i must have this rank; `layout` is for people: "[N, H, W, C]". */
+bool dr_need_rank(struct dr_infer *c, uint32_t i, uint32_t rank, const char *layout);
+/* The same for an internal op, whose operands a pass chose: a mismatch is a programmer's mistake.
+ */
+#define DR_NEED_SAME(c, i, j)                                                                      \
+    DR_ASSERT(dr_shape_equal(&dr_infer_in((c), (i))->shape, &dr_infer_in((c), (j))->shape))
+
+int64_t dr_elements(const struct dr_value *v); /* of a value of the graph: known to fit */
+int64_t dr_last(const struct dr_value *v);     /* the last axis; 1 for a scalar */
+
+/* Operands of a launch and of a node. */
+static inline const struct dr_value *dr_launch_in(const struct dr_launch *l, uint32_t i) {
+    return &l->value[l->node->in[i]];
+}
+static inline const struct dr_value *dr_launch_out(const struct dr_launch *l, uint32_t i) {
+    return &l->value[l->node->out[i]];
+}
+static inline const struct dr_value *dr_node_in(const struct dr_graph *g, const struct dr_node *n,
+                                                uint32_t i) {
+    return &g->value.at[n->in[i]];
+}
+static inline const struct dr_value *dr_node_out(const struct dr_graph *g, const struct dr_node *n,
+                                                 uint32_t i) {
+    return &g->value.at[n->out[i]];
+}
+
+/* Every operand once (a state that is read and written: twice), and the given flops. */
+struct dr_cost dr_cost_of(const struct dr_graph *g, const struct dr_node *n, double flops);
+/* One flop for each element of the first output (or input, where there is none). */
+struct dr_cost dr_cost_pointwise(const struct dr_graph *g, const struct dr_node *n);
+
+#endif
