@@ -1,4 +1,4 @@
-/* .npy files (format 1.0 to 3.0, little-endian, C order; u1 u2 i1 i2 i4 i8 f2 f4 f8 b1),
+/* .npy files (format 1.0 to 3.0, little-endian, C order; u1 u2 u4 u8 i1 i2 i4 i8 f2 f4 f8 b1),
  * memory-mapped. Hostile files are refused with a reason: sizes are checked against the file before
  * anything else. */
 #ifndef DR_AUGMENT_NPY_H
