@@ -1,0 +1,43 @@
+/* Checks of [logits, target]; see labels.h. */
+#include "ops/labels.h"
+#include "kernels/batch.h"
+
+bool dr_labels_infer(struct dr_infer *c, int64_t *ignore_index) {
+    if (!dr_need_f32(c, 0))
+        return false;
+    const struct dr_value *x = dr_infer_in(c, 0), *t = dr_infer_in(c, 1);
+    if (t->dtype != DR_I32 && t->dtype != DR_U8)
+        return dr_infer_error(c, "its target '%s' is %s; classes are integers (u8 or i32)", t->name,
+                              dr_dtype_name(t->dtype));
+    struct dr_shape want = x->shape;
+    if (want.rank < 2)
+        return dr_infer_error(c, "its logits '%s' have no axis of classes", x->name);
+    const int64_t k = want.dim[--want.rank];
+    want.dim[want.rank] = t->shape.rank < DR_MAX_RANK ? t->shape.dim[want.rank] : 0;
+    if (!dr_shape_equal(&want, &t->shape))
+        return dr_infer_error(c, "logits '%s' %s want a target of shape %s, but '%s' is %s",
+                              x->name, dr_shape_text(c->g->arena, &x->shape),
+                              dr_shape_text(c->g->arena, &want), t->name,
+                              dr_shape_text(c->g->arena, &t->shape));
+    if ((double)*ignore_index == DR_IGNORE_BY_KIND)
+        *ignore_index = t->meaning == DR_MASK ? 255 : -100;
+    struct dr_value *target = &c->g->value.at[c->g->node.at[c->node].in[1]];
+    if (target->classes == 0 || target->classes > k)
+        target->classes = k; /* what every reader accepts */
+    return true;
+}
+
+struct dr_cpu_classes dr_labels_of(const struct dr_launch *l, int64_t ignore_index) {
+    const struct dr_value *x = dr_launch_in(l, 0), *t = dr_launch_in(l, 1);
+    const struct dr_batch *header = l->in[l->node->n_in - 1];
+    const int64_t rows = dr_elements(t);
+    return (struct dr_cpu_classes){
+        .target = l->in[1],
+        .u8 = t->dtype == DR_U8,
+        .rows = rows,
+        .k = dr_last(x),
+        .rows_per_sample = rows / t->shape.dim[0],
+        .n_valid = header->n_valid,
+        .ignore = ignore_index,
+    };
+}
