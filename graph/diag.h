@@ -33,12 +33,14 @@ bool dr_note(struct dr_diag *d, struct dr_mark m, const char *fmt, ...)
 
 uint32_t dr_diag_errors(const struct dr_diag *d);
 uint32_t dr_diag_warnings(const struct dr_diag *d);
+/* Further errors would only be counted: skip what is costly to say ("did you mean"). */
+bool dr_diag_full(const struct dr_diag *d);
 void dr_diag_print(const struct dr_diag *d, FILE *to);
 /* The whole output as text in the sink's arena (for tests). */
 const char *dr_diag_text(const struct dr_diag *d);
 
 /* The candidate nearest to `name` by Damerau-Levenshtein distance (at most a third of its length,
- * at least 1), or NULL. */
+ * at least 1; capitals count little), or NULL. */
 const char *dr_nearest(const char *name, const char *const *candidates, uint32_t n);
 /* "; did you mean 'x'?" or "" : append it to a message. In the arena. */
 const char *dr_did_you_mean(struct dr_arena *a, const char *name, const char *const *candidates,
