@@ -1,0 +1,43 @@
+/* One column of a split: the source that feeds one input of the model. Internal to augment/. */
+#ifndef DR_AUGMENT_COLUMN_H
+#define DR_AUGMENT_COLUMN_H
+
+#include "augment/data.h"
+#include "augment/npy.h"
+
+struct dr_column {
+    const struct dr_source *source;
+    const struct dr_input *input;
+    const char *name; /* for messages: "npy 'data/x.npy'" */
+    struct dr_npy npy;
+    int64_t first; /* row of the file that is sample 0 */
+    int64_t rows;  /* samples */
+    int64_t items; /* values of a sample */
+};
+
+/* Opens the source and checks its type, shape and range against the input. False after an error. */
+bool dr_column_open(struct dr_column *c, const struct dr_model *m, const struct dr_source *source);
+void dr_column_close(struct dr_column *c);
+
+/* An integer label or mask: its values are class numbers, and change width on the way. */
+bool dr_column_is_classes(const struct dr_column *c);
+/* Writes one sample as the device wants it. False + reason. */
+bool dr_column_read(const struct dr_column *c, const struct dr_column_want *w, uint64_t seed,
+                    int64_t sample, void *to, char *why, size_t why_n);
+/* The first value of a sample that the wish does not allow; false: all are fine. npy only. */
+bool dr_column_offender(const struct dr_column *c, const struct dr_column_want *w, int64_t sample,
+                        int64_t *value);
+/* "0 to 9", what the wish allows. */
+void dr_column_allowed(const struct dr_column_want *w, char *text, size_t n);
+
+/* Values by (seed, input, sample): integers `[0, classes)` where classes > 0. Uniform floats are in
+ * [0, 1), normal ones N(0, 1); integers cover 0..255 (u16: 0..65535), normal ones with the mean in
+ * the middle and a quarter of the range as deviation, clamped. */
+void dr_synthetic_fill(int kind, uint64_t seed, uint32_t input, uint64_t sample, enum dr_dtype t,
+                       int64_t classes, int64_t items, void *to);
+
+/* dr_dataset_batch with the reason in the caller's buffer. */
+bool dr_dataset_fill(struct dr_dataset *s, const struct dr_column_want *want, uint32_t n,
+                     const struct dr_ring *ring, uint64_t seed, uint64_t step, unsigned char *slot,
+                     char *why, size_t why_n);
+#endif
