@@ -13,7 +13,6 @@ bool dr_labels_infer(struct dr_infer *c, int64_t *ignore_index) {
     if (want.rank < 2)
         return dr_infer_error(c, "its logits '%s' have no axis of classes", x->name);
     const int64_t k = want.dim[--want.rank];
-    want.dim[want.rank] = t->shape.rank < DR_MAX_RANK ? t->shape.dim[want.rank] : 0;
     if (!dr_shape_equal(&want, &t->shape))
         return dr_infer_error(c, "logits '%s' %s want a target of shape %s, but '%s' is %s",
                               x->name, dr_shape_text(c->g->arena, &x->shape),
