@@ -1,0 +1,160 @@
+/* Data gradient: correlations of dy with the flipped weights, one for each phase of the stride.
+ *
+ * x[h] meets the taps i with h + pt - i * dh = ho * sh. Rows h of one phase, h = first + u * sh,
+ * meet the same taps: i = i0 + q * sh / gcd(sh, dh), for which ho = u + base - q * dh / gcd. That
+ * is a correlation of stride 1 and dilation dh / gcd over dy with the taps in falling order; no
+ * zero is stuffed between the rows of dy and none multiplied. Columns alike. A phase that meets no
+ * tap (stride above the kernel) is zeros. */
+#include "kernels/cpu/im2win.h"
+#include <string.h>
+
+struct axis {
+    int64_t first, count;    /* positions first + u * stride, u < count */
+    int64_t taps, tap, step; /* tap + q * step, q < taps */
+    int64_t dilation, pad;
+};
+
+static int64_t gcd(int64_t a, int64_t b) {
+    return b ? gcd(b, a % b) : a;
+}
+
+static struct axis phase(int64_t first, int64_t size, int64_t taps, int64_t stride,
+                         int64_t dilation, int64_t pad) {
+    const int64_t g = gcd(stride, dilation);
+    struct axis a = {.first = first,
+                     .count = first < size ? (size - first - 1) / stride + 1 : 0,
+                     .step = stride / g,
+                     .dilation = dilation / g};
+    for (int64_t i = 0; i < dr_min(taps, a.step); i++) {
+        const int64_t at = first + pad - i * dilation;
+        if (at % stride == 0) {
+            a.tap = i;
+            a.taps = (taps - 1 - i) / a.step + 1;
+            a.pad = (a.taps - 1) * a.dilation - at / stride;
+        }
+    }
+    return a;
+}
+
+/* The windows over dy of a phase, as output rows and columns of dx. */
+static struct dr_windows windows(const struct dr_conv *s, const struct axis *v,
+                                 const struct axis *h) {
+    return (struct dr_windows){
+        .n = s->n,
+        .h = s->ho,
+        .w = s->wo,
+        .c = s->k,
+        .groups = s->groups,
+        .kh = v->taps,
+        .kw = h->taps,
+        .sh = 1,
+        .sw = 1,
+        .dh = v->dilation,
+        .dw = h->dilation,
+        .pt = v->pad,
+        .pl = h->pad,
+        .ho = v->count,
+        .wo = h->count,
+        .out_n = s->h * s->w * s->c,
+        .out_h = s->sh * s->w * s->c,
+        .out_w = s->sw * s->c,
+    };
+}
+
+static struct axis rows_of(const struct dr_conv *s, int64_t first) {
+    return phase(first, s->h, s->kh, s->sh, s->dh, s->pt);
+}
+static struct axis cols_of(const struct dr_conv *s, int64_t first) {
+    return phase(first, s->w, s->kw, s->sw, s->dw, s->pl);
+}
+
+/* Phases share one area of packed weights: the largest counts. */
+static int64_t weights_floats(const struct dr_conv *s) {
+    return dr_panel_floats(s->groups, s->c / s->groups,
+                           dr_mul(dr_mul(s->kh, s->kw), s->k / s->groups));
+}
+
+int64_t dr_conv_dgrad_workspace(const struct dr_conv *s) {
+    int64_t buffers = 0;
+    for (int64_t i = 0; i < dr_min(s->sh, s->h); i++) {
+        for (int64_t j = 0; j < dr_min(s->sw, s->w); j++) {
+            const struct axis v = rows_of(s, i), h = cols_of(s, j);
+            if (v.taps && h.taps) {
+                const struct dr_windows win = windows(s, &v, &h);
+                const struct dr_tiling t = dr_windows_tiling(&win);
+                buffers = dr_max(buffers, dr_mul(t.slots, t.window_floats));
+            }
+        }
+    }
+    return dr_mul(dr_add(weights_floats(s), buffers), (int64_t)sizeof(float));
+}
+
+struct work {
+    const struct dr_conv *s;
+    struct axis v, h;
+    const float *w;
+    float *to; /* packed weights, or dx */
+    int nr;
+};
+
+/* One panel: [kw][kh][k][nr] with the taps of this phase in falling order; lanes are channels. */
+static void pack_panel(void *ctx, size_t item) {
+    const struct work *p = ctx;
+    const struct dr_conv *s = p->s;
+    const int64_t cg = s->c / s->groups, kg = s->k / s->groups, nr = p->nr;
+    const int64_t panels = dr_div_up(cg, nr), group = (int64_t)item / panels;
+    const int64_t first = (int64_t)item % panels * nr, lanes = dr_min(nr, cg - first);
+    const float *w = p->w + group * kg * s->kh * s->kw * cg + first;
+    float *to = p->to + (int64_t)item * p->v.taps * p->h.taps * kg * nr;
+    for (int64_t j = p->h.taps - 1; j >= 0; j--) {
+        for (int64_t i = p->v.taps - 1; i >= 0; i--) {
+            const int64_t tap = (p->v.tap + i * p->v.step) * s->kw + p->h.tap + j * p->h.step;
+            for (int64_t k = 0; k < kg; k++, to += nr) {
+                const float *from = w + (k * s->kh * s->kw + tap) * cg;
+                for (int64_t c = 0; c < nr; c++) {
+                    to[c] = c < lanes ? from[c] : 0;
+                }
+            }
+        }
+    }
+}
+
+static void zero_image(void *ctx, size_t n) {
+    const struct work *p = ctx;
+    const struct dr_conv *s = p->s;
+    for (int64_t h = p->v.first; h < s->h; h += s->sh) {
+        for (int64_t w = p->h.first; w < s->w; w += s->sw) {
+            memset(p->to + (((int64_t)n * s->h + h) * s->w + w) * s->c, 0,
+                   (size_t)s->c * sizeof(float));
+        }
+    }
+}
+
+void dr_conv_dgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
+                   const float *dy, const float *w, float *dx, void *workspace) {
+    for (int64_t i = 0; i < dr_min(s->sh, s->h); i++) {
+        for (int64_t j = 0; j < dr_min(s->sw, s->w); j++) {
+            struct work p = {s, rows_of(s, i), cols_of(s, j), w, dx, t->nr};
+            if (!p.v.taps || !p.h.taps) {
+                dr_cpu_for(cpu, zero_image, &p, (size_t)s->n,
+                           (double)(p.v.count * p.h.count * s->c) / 4);
+                continue;
+            }
+            p.to = workspace;
+            const int64_t items = s->groups * dr_div_up(s->c / s->groups, t->nr);
+            dr_cpu_for(cpu, pack_panel, &p, (size_t)items,
+                       (double)(p.v.taps * p.h.taps * (s->k / s->groups) * t->nr) / 4);
+            struct dr_correlation c = {
+                .v = windows(s, &p.v, &p.h),
+                .tiles = t,
+                .filters = s->c / s->groups,
+                .weights = workspace,
+                .out = dx + (i * s->w + j) * s->c,
+                .buffers = (float *)workspace + weights_floats(s),
+            };
+            c.v.src = dy;
+            c.tiling = dr_windows_tiling(&c.v);
+            dr_correlate(cpu, &c);
+        }
+    }
+}
