@@ -97,6 +97,8 @@ struct dr_node {
     enum dr_frozen_class cls; /* set by the frozen pass */
     bool frozen;              /* marked so in the YAML (by itself, its subgraph) */
     bool needs_grad;          /* some trainable weight is at or above it */
+    bool elsewhere;           /* a metric or output that this mode leaves out needs it: may be
+                                 dropped without a warning */
     uint32_t subgraph;        /* index into graph->subgraph; DR_NONE */
     uint32_t forward;         /* a gradient's or update's origin (id in this graph); DR_NONE */
     uint32_t optimizer;       /* index into graph->optimizer, for its weights; DR_NONE */
@@ -181,6 +183,12 @@ uint32_t dr_graph_node(struct dr_graph *g, const char *name, const struct dr_op 
 uint32_t dr_graph_emit(struct dr_graph *g, const char *name, const struct dr_op *op,
                        const void *attrs, const uint32_t *in, uint32_t n_in, enum dr_role role,
                        struct dr_mark mark);
+
+/* A copy of the graph in which node v stays (to[v] == v), is left out (to[v] == DR_NONE), or is
+ * folded into an earlier node that stays: to[v] makes v's outputs instead of those that v read from
+ * it. Nothing that stays may read what goes. Values and states without a node go too, and every id
+ * in the graph's own fields follows (DR_NONE where it pointed at something that went). */
+struct dr_graph *dr_graph_rewrite(const struct dr_graph *g, const uint32_t *to);
 
 /* Users of each value, by CSR: user[first[v] .. first[v + 1]) are node ids in order, one entry a
  * use. */

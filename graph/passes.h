@@ -22,6 +22,9 @@ struct dr_graph *dr_pass_shapes(struct dr_graph *g);
  * trained by another is an error), frozen without weights, nothing trainable in training. */
 struct dr_graph *dr_pass_frozen(struct dr_graph *g);
 
+/* node->cls alone, from the states that are frozen: for passes that add nodes. */
+void dr_graph_classify(struct dr_graph *g);
+
 /* gradients (train only; others pass through): backward nodes, gradient sums in a fixed order,
  * guard, clip, learning rates, optimizers, op->track, readback. `ops` finds the internal ops by
  * name. */
