@@ -1,3 +1,6 @@
-int main(void) {
-    return 0;
+/* The dagrun binary. */
+#include "scheduler/cli.h"
+
+int main(int argc, char **argv) {
+    return dr_cli_main(argc, argv);
 }

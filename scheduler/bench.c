@@ -1,0 +1,67 @@
+/* --bench: the time of a step in the steady state.
+ *
+ * A step's time is the time between its record and the record before it, stamped on the executor's
+ * side; records of pipelined steps come close together inside a block and are what the user gets.
+ */
+#include "scheduler/cli.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Linear interpolation between order statistics. */
+static double percentile(const double *sorted, int64_t n, double q) {
+    const double at = q * (double)(n - 1);
+    const int64_t i = (int64_t)at;
+    return i + 1 < n ? sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
+}
+
+static uint64_t peak_host_bytes(void) {
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
+}
+
+static void summarise(struct dr_session *s, int64_t warm, struct dr_bench *b) {
+    const double *at = s->lane.stamp_s;
+    double *d = malloc((size_t)b->steps * sizeof *d);
+    if (!d)
+        return;
+    for (int64_t i = 0; i < b->steps; i++)
+        d[i] = at[warm + i] - at[warm + i - 1];
+    qsort(d, (size_t)b->steps, sizeof *d, compare);
+    b->median_s = percentile(d, b->steps, 0.5);
+    b->p5_s = percentile(d, b->steps, 0.05);
+    b->p95_s = percentile(d, b->steps, 0.95);
+    b->seconds = at[warm + b->steps - 1] - at[warm - 1];
+    b->steps_per_s = b->seconds > 0 ? (double)b->steps / b->seconds : 0;
+    b->images_per_s = b->steps_per_s * (double)s->main.graph->batch;
+    free(d);
+}
+
+bool dr_bench(struct dr_session *s, int64_t steps, struct dr_bench *b) {
+    const int64_t unroll = s->main.plan->unroll;
+    const int64_t warm = 10 > 4 * unroll ? 10 : 4 * unroll;
+    const int64_t total = warm + steps;
+    *b = (struct dr_bench){.steps = steps};
+    if (s->main.graph->readback == DR_NONE)
+        return dr_session_fail(s, DR_FAILED, "nothing is read back: no step can be timed");
+    s->lane.stamp_s = calloc((size_t)total, sizeof *s->lane.stamp_s);
+    if (!s->lane.stamp_s)
+        return dr_session_fail(s, DR_NO_DEVICE, "out of host memory: time stamps");
+    s->lane.n_stamps = (uint64_t)total;
+    int64_t done;
+    if (!dr_session_check(s, dr_lane_feed(&s->lane, 0, (uint64_t)total)) ||
+        !dr_session_check(s, dr_lane_run(&s->lane, 0, total, NULL, NULL, &done)))
+        return false;
+    if (done < total)
+        return dr_session_fail(s, DR_INTERRUPTED, "interrupted after step %lld of %lld",
+                               (long long)done, (long long)total);
+    b->waited_s = dr_lane_waited_s(&s->lane);
+    summarise(s, warm, b);
+    b->peak_host_bytes = peak_host_bytes();
+    return true;
+}

@@ -1,0 +1,319 @@
+/* The modes of the command line: each opens what it needs and reports. */
+#include "scheduler/cli.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- output ---- */
+
+void dr_cli_error(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("dagrun: error: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+}
+
+void dr_cli_result(struct dr_cli *c, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    const char *s = dr_vprintf(c->arena, fmt, ap);
+    va_end(ap);
+    if (c->out) {
+        dr_text_bytes(&c->text, s, strlen(s));
+        return;
+    }
+    fputs(s, stdout);
+    fflush(stdout); /* a long run's lines should be seen as they come */
+}
+
+static void result_json(struct dr_cli *c, json_t *j) {
+    char *s = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    dr_cli_result(c, "%s\n", s ? s : "{}");
+    free(s);
+    json_decref(j);
+}
+
+/* Found out before a long run, not after it. */
+static bool out_is_writable(const char *path) {
+    struct stat st;
+    int error = dr_make_folders(path);
+    if (!error && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        error = EISDIR;
+    if (!error) {
+        const char *slash = strrchr(path, '/');
+        char *folder = slash ? strndup(path, (size_t)(slash - path + 1)) : strdup(".");
+        if (folder && access(folder, W_OK) != 0)
+            error = errno;
+        free(folder);
+    }
+    if (error)
+        dr_cli_error("cannot write %s: %s", path, strerror(error));
+    return !error;
+}
+
+static int finish_output(struct dr_cli *c, int code) {
+    if (!c->out || (!c->text.n && code != DR_OK))
+        return code;
+    const int error = dr_write_file(c->out, c->text.at ? c->text.at : "", c->text.n);
+    if (error)
+        dr_cli_error("cannot write %s: %s", c->out, strerror(error));
+    return error && code == DR_OK ? DR_FAILED : code;
+}
+
+/* ---- Ctrl-C ---- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int sig) {
+    (void)sig;
+    if (interrupted)
+        _exit(DR_INTERRUPTED);
+    interrupted = 1;
+}
+
+static void catch_interrupts(void) {
+    struct sigaction a = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+    interrupted = 0;
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+}
+
+/* ---- watching a run ---- */
+
+struct watch {
+    struct dr_cli *c;
+    struct dr_session *s;
+    struct dr_progress progress;
+};
+
+/* Lines of epochs are results; beside a JSON object they would spoil it and go to stderr. */
+static void line(struct watch *w, const char *text) {
+    dr_progress_clear(&w->progress);
+    if (w->c->quiet)
+        return;
+    if (w->c->json)
+        fprintf(stderr, "%s\n", text);
+    else
+        dr_cli_result(w->c, "%s\n", text);
+}
+
+static void on_step(void *ctx, int64_t step, const struct dr_tally *t) {
+    struct watch *w = ctx;
+    dr_progress_step(&w->progress, step, t->total_last);
+}
+
+static void on_epoch(void *ctx, int64_t epoch, int64_t steps, const struct dr_tally *t) {
+    struct watch *w = ctx;
+    struct dr_text text = {.arena = w->c->arena};
+    dr_text_add(&text, "epoch %lld, step %lld: ", (long long)epoch + 1, (long long)steps);
+    dr_report_numbers(t, false, &text);
+    line(w, text.at);
+}
+
+static void on_evaluated(void *ctx, int64_t steps, const struct dr_tally *t) {
+    struct watch *w = ctx;
+    struct dr_text text = {.arena = w->c->arena};
+    if (w->s->mode == DR_MODE_TRAIN)
+        dr_text_add(&text, "  eval at step %lld: ", (long long)steps);
+    else
+        dr_text_add(&text, "%lld batches: ", (long long)steps);
+    dr_report_numbers(t, false, &text);
+    line(w, text.at);
+}
+
+/* ---- modes ---- */
+
+static int failed(struct dr_session *s) {
+    if (s->status.code != DR_OK)
+        dr_cli_error("%s", s->status.text);
+    return (int)dr_session_exit(s);
+}
+
+static void say_precision(const struct dr_cli *c, const struct dr_session *s) {
+    static const char *const names[] = {"fp32", "tf32", "fp16", "bf16"};
+    const char *real = dr_report_precision(s);
+    if (!c->quiet && strcmp(names[s->model->precision], real) != 0)
+        fprintf(stderr, "dagrun: precision %s: the %s computes in %s\n", names[s->model->precision],
+                s->dev.cuda ? "GPU" : "CPU", real);
+}
+
+static enum dr_graph_mode graph_mode(const struct dr_cli *c, const struct dr_model *m) {
+    if (c->mode == DR_CLI_EVAL)
+        return DR_MODE_EVAL;
+    return c->mode == DR_CLI_INFER || !m->train.present ? DR_MODE_INFER : DR_MODE_TRAIN;
+}
+
+static int plan_modes(struct dr_cli *c, struct dr_session *s, enum dr_graph_mode mode) {
+    struct dr_text text = {.arena = c->arena};
+    if (!dr_session_plan(s, mode, c->mode == DR_CLI_DUMP ? c->dump : NULL, &text))
+        return failed(s);
+    if (c->json) {
+        result_json(c, dr_report_json(s, NULL, NULL, true));
+        return DR_OK;
+    }
+    if (c->mode == DR_CLI_CHECK) {
+        dr_report_check(s, &text);
+        if (c->verbose)
+            dr_report_layers(s, &text);
+    } else if (c->mode == DR_CLI_PLAN) {
+        dr_plan_text(s->main.plan, &s->dev, c->verbose, &text);
+    } else if (c->mode == DR_CLI_DOT) {
+        dr_plan_dot(s->main.plan, c->verbose, &text);
+    }
+    dr_cli_result(c, "%s", text.at ? text.at : "");
+    return DR_OK;
+}
+
+static int run_mode(struct dr_cli *c, struct dr_session *s) {
+    struct watch w = {.c = c, .s = s};
+    const struct dr_watcher watcher = {
+        .step = on_step, .epoch = on_epoch, .evaluated = on_evaluated, .ctx = &w};
+    struct dr_results r;
+    if (c->verbose) {
+        struct dr_text text = {.arena = c->arena};
+        dr_plan_text(s->main.plan, &s->dev, 0, &text);
+        fputs(text.at ? text.at : "", stderr);
+    }
+    if (!dr_session_start(s, &interrupted))
+        return failed(s);
+    if (s->lane.exec->note[0] && !c->quiet)
+        fprintf(stderr, "dagrun: %s\n", s->lane.exec->note);
+    dr_progress_start(&w.progress, s->total_steps, !c->quiet && s->mode == DR_MODE_TRAIN);
+    const bool good = dr_run(s, 0, &watcher, &r);
+    dr_progress_clear(&w.progress);
+    if (!good && s->status.code != DR_INTERRUPTED)
+        return failed(s);
+    if (c->json) {
+        result_json(c, dr_report_json(s, &r, NULL, false));
+    } else {
+        const double rate = r.seconds > 0 ? (double)r.steps / r.seconds : 0;
+        dr_cli_result(c, "%s: %lld steps in %.2f s, %.1f steps/s, %.0f images/s on %s, %s\n",
+                      s->model->name, (long long)r.steps, r.seconds, rate,
+                      rate * (double)s->main.graph->batch, s->dev.name, dr_report_precision(s));
+        struct dr_text text = {.arena = c->arena};
+        dr_report_numbers(s->mode == DR_MODE_TRAIN ? &r.train : &r.eval, false, &text);
+        if (s->mode == DR_MODE_TRAIN && r.evaluated) {
+            dr_text_add(&text, "%s", text.n ? "; eval " : "eval ");
+            dr_report_numbers(&r.eval, false, &text);
+        }
+        if (text.n)
+            dr_cli_result(c, "%s\n", text.at);
+    }
+    return good ? DR_OK : failed(s);
+}
+
+static int bench_mode(struct dr_cli *c, struct dr_session *s) {
+    struct dr_bench b;
+    s->with_eval = false; /* only the plan's own lane is timed */
+    if (!dr_session_start(s, &interrupted) || !dr_bench(s, c->steps ? c->steps : 100, &b))
+        return failed(s);
+    if (c->json) {
+        result_json(c, dr_report_json(s, NULL, &b, false));
+        return DR_OK;
+    }
+    dr_cli_result(c,
+                  "%s on %s, %s: %lld steps\n"
+                  "  step      median %.3f ms, p5 %.3f ms, p95 %.3f ms\n"
+                  "  rate      %.1f steps/s, %.0f images/s\n"
+                  "  bound     %.3f ms a step (%s)\n"
+                  "  memory    planned %.1f MiB, process peak %.1f MiB\n"
+                  "  waited    %.3f s for data\n",
+                  s->model->name, s->dev.name, dr_report_precision(s), (long long)b.steps,
+                  b.median_s * 1e3, b.p5_s * 1e3, b.p95_s * 1e3, b.steps_per_s, b.images_per_s,
+                  s->main.plan->bound_us * 1e-3, s->main.plan->bound_by,
+                  (double)s->main.plan->slab_bytes / 1048576.0,
+                  (double)b.peak_host_bytes / 1048576.0, b.waited_s);
+    return DR_OK;
+}
+
+static int verify_mode(struct dr_cli *c, struct dr_session *s) {
+    struct dr_verify v;
+    const int64_t most = 200;
+    const int64_t steps = c->steps ? c->steps : s->total_steps < most ? s->total_steps : most;
+    if (!dr_verify(s, steps, &interrupted, &v))
+        return failed(s);
+    if (c->json) {
+        json_t *j = dr_report_json(s, NULL, NULL, false);
+        json_object_set_new(j, "steps", json_integer(v.steps));
+        json_object_set_new(j, "verified", json_boolean(!v.difference));
+        if (v.difference)
+            json_object_set_new(j, "difference", json_string(v.difference));
+        result_json(c, j);
+    } else if (!v.difference) {
+        dr_cli_result(c,
+                      "%s: %lld steps as planned (%u stages, %u streams) and sequentially: %u "
+                      "values a step and %u states equal bit for bit; %u frozen states unchanged\n",
+                      s->model->name, (long long)v.steps, s->main.plan->n_stages,
+                      s->main.plan->n_streams, v.values, v.states, v.frozen);
+    }
+    if (v.difference)
+        dr_cli_error("verification failed: %s", v.difference);
+    return v.difference ? DR_NOT_VERIFIED : DR_OK;
+}
+
+static int ops_mode(struct dr_cli *c) {
+    const struct dr_op *only = NULL;
+    if (c->model) {
+        const char *nearest;
+        only = dr_ops_doc_find(c->model, &nearest);
+        if (!only) {
+            dr_cli_error("--ops: no op is named '%s'%s%s%s", c->model,
+                         nearest ? "; did you mean '" : "", nearest ? nearest : "",
+                         nearest ? "'?" : "");
+            return DR_WRONG_INPUT;
+        }
+    }
+    struct dr_text text = {.arena = c->arena};
+    if (c->json) {
+        result_json(c, dr_ops_doc_schema(only));
+    } else {
+        dr_ops_doc_text(only, &text);
+        dr_cli_result(c, "%s", text.at);
+    }
+    return DR_OK;
+}
+
+static int model_modes(struct dr_cli *c, struct dr_session *s) {
+    if (!dr_session_load(s, c->model, c->sets, c->n_sets) ||
+        !dr_session_device(s, c->device, c->threads))
+        return failed(s);
+    const enum dr_graph_mode mode = graph_mode(c, s->model);
+    if (c->mode == DR_CLI_EVAL && !s->model->eval.present) {
+        dr_cli_error("--eval: %s has no `eval:`", c->model);
+        return DR_WRONG_INPUT;
+    }
+    say_precision(c, s);
+    if (c->mode == DR_CLI_CHECK || c->mode == DR_CLI_PLAN || c->mode == DR_CLI_DOT ||
+        c->mode == DR_CLI_DUMP)
+        return plan_modes(c, s, mode);
+    if (!dr_session_supported(s, mode) || !dr_session_data(s, mode) ||
+        !dr_session_plan(s, mode, NULL, NULL))
+        return failed(s);
+    catch_interrupts();
+    if (c->mode == DR_CLI_BENCH)
+        return bench_mode(c, s);
+    return c->mode == DR_CLI_VERIFY ? verify_mode(c, s) : run_mode(c, s);
+}
+
+int dr_cli_mode_run(struct dr_cli *c) {
+    if (c->out && !out_is_writable(c->out))
+        return DR_FAILED;
+    if (c->mode == DR_CLI_OPS)
+        return finish_output(c, ops_mode(c));
+    struct dr_session *s = dr_session_create();
+    const int code = model_modes(c, s);
+    dr_diag_print(s->diag, stderr);
+    dr_session_destroy(s);
+    return finish_output(c, code);
+}

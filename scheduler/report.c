@@ -1,0 +1,164 @@
+/* What the modes say: the object of --json, the summary and the layer table of --check. */
+#include "scheduler/cli.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- JSON ---- */
+
+/* JSON has no NaN or infinity: null. */
+static json_t *number(double x) {
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *numbers(const struct dr_number *n, uint32_t count) {
+    json_t *j = json_object();
+    for (uint32_t i = 0; i < count; i++)
+        json_object_set_new(j, n[i].name, number(n[i].mean));
+    return j;
+}
+
+static json_t *losses(const struct dr_tally *t) {
+    json_t *j = numbers(t->loss, t->n_losses);
+    if (t->n_losses && !json_object_get(j, "total"))
+        json_object_set_new(j, "total", number(t->total_mean));
+    return j;
+}
+
+static void add_run(json_t *j, const struct dr_session *s, const struct dr_results *r) {
+    const double rate = r->seconds > 0 ? (double)r->steps / r->seconds : 0;
+    json_object_set_new(j, "steps", json_integer(r->steps));
+    json_object_set_new(j, "seconds", number(r->seconds));
+    json_object_set_new(j, "steps_per_s", number(rate));
+    json_object_set_new(j, "images_per_s", number(rate * (double)s->main.graph->batch));
+    json_object_set_new(j, "losses",
+                        losses(s->mode == DR_MODE_TRAIN || !r->evaluated ? &r->train : &r->eval));
+    json_object_set_new(j, "metrics",
+                        numbers(r->eval.metric, r->evaluated ? r->eval.n_metrics : 0));
+}
+
+static void add_bench(json_t *j, const struct dr_bench *b) {
+    json_object_set_new(j, "steps", json_integer(b->steps));
+    json_object_set_new(j, "seconds", number(b->seconds));
+    json_object_set_new(j, "steps_per_s", number(b->steps_per_s));
+    json_object_set_new(j, "images_per_s", number(b->images_per_s));
+    json_object_set_new(j, "median", number(b->median_s));
+    json_object_set_new(j, "p5", number(b->p5_s));
+    json_object_set_new(j, "p95", number(b->p95_s));
+}
+
+struct json_t *dr_report_json(const struct dr_session *s, const struct dr_results *r,
+                              const struct dr_bench *b, bool nodes) {
+    json_t *j = json_pack("{s:s, s:s, s:I, s:s, s:s}", "model", s->model->name, "version",
+                          DR_VERSION, "seed", (json_int_t)s->model->seed, "device", s->dev.name,
+                          "precision", dr_report_precision(s));
+    if (!j)
+        return NULL;
+    if (r)
+        add_run(j, s, r);
+    if (b)
+        add_bench(j, b);
+    json_object_set_new(j, "plan", dr_plan_json(s->main.plan, nodes));
+    return j;
+}
+
+const char *dr_report_precision(const struct dr_session *s) {
+    (void)s;
+    return "fp32"; /* the one that every kernel of this version computes in */
+}
+
+/* ---- text ---- */
+
+void dr_report_numbers(const struct dr_tally *t, bool last, struct dr_text *out) {
+    const char *comma = "";
+    if (t->n_losses > 1) {
+        dr_text_add(out, "loss %.6g", last ? t->total_last : t->total_mean);
+        comma = ", ";
+    }
+    for (uint32_t i = 0; i < t->n_losses; i++, comma = ", ")
+        dr_text_add(out, "%s%s %.6g", comma, t->loss[i].name,
+                    last ? t->loss[i].last : t->loss[i].mean);
+    for (uint32_t i = 0; i < t->n_metrics; i++, comma = ", ")
+        dr_text_add(out, "%s%s %.6g", comma, t->metric[i].name, t->metric[i].mean);
+}
+
+static const char *size_text(struct dr_arena *a, double bytes) {
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int i = 0;
+    while (bytes >= 1024 && i < 4) {
+        bytes /= 1024;
+        i++;
+    }
+    return dr_printf(a, i ? "%.1f %s" : "%.0f %s", bytes, unit[i]);
+}
+
+struct parameters {
+    int64_t trainable, frozen;
+};
+
+static struct parameters count_parameters(const struct dr_graph *g) {
+    struct parameters n = {0};
+    for (uint32_t i = 0; i < g->value.n; i++) {
+        const struct dr_value *v = &g->value.at[i];
+        int64_t elements;
+        if (v->kind != DR_STATE || v->cls != DR_WEIGHT || !dr_shape_elements(&v->shape, &elements))
+            continue;
+        *(v->frozen ? &n.frozen : &n.trainable) += elements;
+    }
+    return n;
+}
+
+void dr_report_check(const struct dr_session *s, struct dr_text *t) {
+    static const char *const policies[] = {"sequential", "stage", "matching", "list", "auto"};
+    static const char *const modes[] = {"training", "evaluation", "inference"};
+    const struct dr_plan *p = s->main.plan;
+    const struct dr_graph *g = s->main.graph;
+    const struct parameters n = count_parameters(g);
+    double flops = 0;
+    for (uint32_t i = 0; i < g->node.n; i++)
+        flops += p->cost[i].flops;
+    dr_text_add(t, "%s: %s plan, %u nodes, %lld trainable and %lld frozen parameters\n",
+                s->model->name, modes[g->mode], g->node.n, (long long)n.trainable,
+                (long long)n.frozen);
+    dr_text_add(t, "  %.3g MFLOP a step of %lld samples\n", flops / 1e6, (long long)g->batch);
+    dr_text_add(t, "  policy %s: %u stage%s, %u stream%s, %u wait%s\n", policies[p->policy],
+                p->n_stages, p->n_stages == 1 ? "" : "s", p->n_streams,
+                p->n_streams == 1 ? "" : "s", p->wait.n, p->wait.n == 1 ? "" : "s");
+    dr_text_add(t, "  memory %s (bound %s, without reuse %s); proved free of races\n",
+                size_text(t->arena, (double)p->slab_bytes),
+                size_text(t->arena, (double)p->lower_bound_bytes),
+                size_text(t->arena, (double)p->no_reuse_bytes));
+}
+
+static int64_t node_parameters(const struct dr_graph *g, const struct dr_node *n) {
+    int64_t sum = 0, elements;
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        const struct dr_value *v = &g->value.at[n->in[i]];
+        if (v->kind == DR_STATE && v->cls == DR_WEIGHT && dr_shape_elements(&v->shape, &elements))
+            sum += elements;
+    }
+    return sum;
+}
+
+void dr_report_layers(const struct dr_session *s, struct dr_text *t) {
+    const struct dr_plan *p = s->main.plan;
+    const struct dr_graph *g = s->main.graph;
+    int width = 4;
+    for (uint32_t i = 0; i < g->node.n; i++)
+        if ((int)strlen(g->node.at[i].name) > width)
+            width = (int)strlen(g->node.at[i].name);
+    width = width > 48 ? 48 : width;
+    dr_text_add(t, "  %-*s %-20s %-22s %10s %12s %5s %6s\n", width, "node", "op", "shape",
+                "parameters", "FLOPs", "stage", "stream");
+    for (uint32_t i = 0; i < g->node.n; i++) {
+        const struct dr_node *n = &g->node.at[i];
+        const char *op =
+            n->fused ? dr_printf(t->arena, "%s+%s", n->op->name, n->fused) : n->op->name;
+        const char *shape = n->n_out ? dr_shape_text(t->arena, &g->value.at[n->out[0]].shape) : "";
+        const bool owns = n->role == DR_ROLE_FORWARD || n->role == DR_ROLE_AUGMENT;
+        dr_text_add(t, "  %-*s %-20s %-22s %10lld %12.4g %5u %6u\n", width, n->name, op, shape,
+                    (long long)(owns ? node_parameters(g, n) : 0), p->cost[i].flops, p->stage[i],
+                    p->stream[i]);
+    }
+}

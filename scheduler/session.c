@@ -1,0 +1,234 @@
+/* Opening a model on a device, step by step. See session.h. */
+#include "scheduler/session.h"
+
+#include "ops/table.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct dr_session *dr_session_create(void) {
+    struct dr_arena *a = dr_arena_create();
+    struct dr_session *s = DR_NEW(a, struct dr_session);
+    s->arena = a;
+    s->diag = dr_diag_create(a);
+    s->status = (struct dr_status){.code = DR_OK, .node = DR_NONE};
+    return s;
+}
+
+void dr_session_destroy(struct dr_session *s) {
+    if (!s)
+        return;
+    dr_lane_close(&s->lane);
+    dr_lane_close(&s->eval_lane);
+    if (s->data)
+        dr_dataset_close(s->data);
+    if (s->eval_data && s->eval_data != s->data)
+        dr_dataset_close(s->eval_data);
+    if (s->slab.base)
+        s->ops->free(s->device, &s->slab);
+    if (s->device)
+        s->ops->close(s->device);
+    dr_arena_destroy(s->arena);
+}
+
+bool dr_session_fail(struct dr_session *s, enum dr_exit code, const char *fmt, ...) {
+    s->status = (struct dr_status){.code = code, .node = DR_NONE};
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(s->status.text, sizeof s->status.text, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+bool dr_session_check(struct dr_session *s, struct dr_status status) {
+    if (status.code != DR_OK)
+        s->status = status;
+    return status.code == DR_OK;
+}
+
+enum dr_exit dr_session_exit(const struct dr_session *s) {
+    if (s->status.code != DR_OK)
+        return s->status.code;
+    if (s->main.too_large || s->eval.too_large)
+        return DR_NO_DEVICE;
+    return dr_diag_errors(s->diag) ? DR_WRONG_INPUT : DR_OK;
+}
+
+bool dr_session_load(struct dr_session *s, const char *path, const char *const *sets,
+                     uint32_t n_sets) {
+    s->model = dr_model_load(s->arena, s->diag, dr_ops(), path, sets, n_sets);
+    return s->model != NULL;
+}
+
+static const struct dr_exec_ops *executor(const char *which) {
+    if (!strcmp(which, "cpu"))
+        return &dr_exec_cpu;
+#ifdef DR_WITH_CUDA
+    if (!strncmp(which, "cuda", 4))
+        return &dr_exec_cuda;
+#endif
+    return NULL;
+}
+
+bool dr_session_device(struct dr_session *s, const char *which, uint32_t threads) {
+    which = which ? which : "cpu";
+    s->ops = executor(which);
+    if (!s->ops)
+        return dr_session_fail(s, DR_NO_DEVICE,
+                               "device %s: this dagrun was built without CUDA (build it where the "
+                               "CUDA Toolkit is found, or use --device cpu)",
+                               which);
+    if (!dr_session_check(s, s->ops->open(&s->device, which, threads, &s->dev)))
+        return false;
+    s->threads = s->dev.threads ? s->dev.threads : 1;
+    return true;
+}
+
+/* ---- data ---- */
+
+static uint32_t find_split(const struct dr_model *m, const char *name) {
+    for (uint32_t i = 0; i < m->split.n; i++)
+        if (!strcmp(m->split.at[i].name, name))
+            return i;
+    return DR_NONE;
+}
+
+static struct dr_dataset *open_split(struct dr_session *s, uint32_t split, const char *name,
+                                     bool training) {
+    if (split == DR_NONE) {
+        dr_error(s->diag, (struct dr_mark){0}, "%s: data.%s is missing", s->model->path, name);
+        return NULL;
+    }
+    return dr_dataset_open(s->arena, s->model, split, training);
+}
+
+bool dr_session_data(struct dr_session *s, enum dr_graph_mode mode) {
+    const struct dr_model *m = s->model;
+    if (mode == DR_MODE_TRAIN) {
+        s->data = open_split(s, find_split(m, "train"), "train", true);
+        if (m->eval.present)
+            s->eval_data = open_split(s, m->eval.split, "test", false);
+        if (!s->data || (m->eval.present && !s->eval_data))
+            return false;
+    } else {
+        const uint32_t split = mode == DR_MODE_INFER ? find_split(m, "infer")
+                               : m->eval.present     ? m->eval.split
+                                                     : find_split(m, "test");
+        s->data = open_split(s, split, mode == DR_MODE_INFER ? "infer" : "test", false);
+        if (!s->data)
+            return false;
+    }
+    s->batches = dr_dataset_batches(s->data);
+    s->total_steps = s->batches;
+    if (mode == DR_MODE_TRAIN)
+        s->total_steps = m->train.steps > 0 ? m->train.steps : m->train.epochs * s->batches;
+    return true;
+}
+
+/* ---- plans ---- */
+
+static bool check_data(struct dr_session *s, struct dr_dataset *data, const struct dr_graph *g) {
+    if (!data)
+        return true;
+    struct dr_column_want *want = DR_NEW_N(s->arena, struct dr_column_want, g->input.n + 1);
+    dr_lane_want(g, want);
+    for (uint32_t i = 0; i < g->node.n; i++)
+        if (g->mode == DR_MODE_TRAIN && (g->node.at[i].op->flags & DR_OP_WHOLE_BATCH) &&
+            dr_dataset_pads(data))
+            return dr_error(s->diag, g->node.at[i].mark,
+                            "%s '%s' needs whole batches in training, but data.train has "
+                            "`last: pad` and its last batch is padded",
+                            g->node.at[i].op->name, g->node.at[i].name);
+    return dr_dataset_check(data, want, g->input.n);
+}
+
+bool dr_session_plan(struct dr_session *s, enum dr_graph_mode mode, const char *dump_after,
+                     struct dr_text *dump) {
+    const struct dr_model *m = s->model;
+    s->mode = mode;
+    if (!s->total_steps && mode == DR_MODE_TRAIN)
+        s->total_steps = m->train.steps > 0 ? m->train.steps : m->train.epochs;
+    s->main = (struct dr_compile){
+        .arena = s->arena,
+        .model = m,
+        .mode = mode,
+        .total_steps = s->total_steps ? s->total_steps : 1,
+        .wish = dr_plan_wish_of(m),
+        .dev = &s->dev,
+        .dump_after = dump_after,
+        .dump = dump,
+    };
+    if (!dr_compile(&s->main))
+        return false;
+    if (dump_after)
+        return true;
+    s->with_eval = mode == DR_MODE_TRAIN && m->eval.present;
+    if (s->with_eval) {
+        s->eval = s->main;
+        s->eval.mode = DR_MODE_EVAL;
+        s->eval.wish.states_of = s->main.plan;
+        s->eval.wish.states_graph = s->main.graph;
+        s->eval.graph = NULL;
+        s->eval.plan = NULL;
+        if (!dr_compile(&s->eval) || !check_data(s, s->eval_data, s->eval.graph))
+            return false;
+    }
+    return check_data(s, s->data, s->main.graph);
+}
+
+/* ---- start ---- */
+
+struct dr_memory dr_session_memory(const struct dr_session *s) {
+    return (struct dr_memory){.ops = s->ops, .device = s->device, .slab = s->slab};
+}
+
+static bool open_lane(struct dr_session *s, struct dr_lane *l, const struct dr_plan *p,
+                      struct dr_dataset *data, const volatile sig_atomic_t *stop) {
+    const struct dr_lane_config c = {
+        .plan = p,
+        .data = data,
+        .ops = s->ops,
+        .device = s->device,
+        .dev = &s->dev,
+        .slab = s->slab,
+        .seed = s->model->seed,
+        .loader_threads = s->threads > 4 ? 4 : s->threads,
+        .stop = stop,
+    };
+    return dr_session_check(s, dr_lane_open(l, &c));
+}
+
+bool dr_session_start(struct dr_session *s, const volatile sig_atomic_t *stop) {
+    uint64_t bytes = s->main.plan->slab_bytes;
+    if (s->with_eval && s->eval.plan->slab_bytes > bytes)
+        bytes = s->eval.plan->slab_bytes;
+    if (!dr_session_check(s, s->ops->alloc(s->device, bytes, &s->slab)))
+        return false;
+    const struct dr_memory m = dr_session_memory(s);
+    if (!dr_session_check(s, dr_state_init(&m, s->main.plan, s->model->seed)))
+        return false;
+    if (!open_lane(s, &s->lane, s->main.plan, s->data, stop))
+        return false;
+    return !s->with_eval || open_lane(s, &s->eval_lane, s->eval.plan, s->eval_data, stop);
+}
+
+bool dr_session_supported(struct dr_session *s, enum dr_graph_mode mode) {
+    const struct dr_model *m = s->model;
+    bool good = true;
+    for (uint32_t i = 0; i < m->weights.n; i++)
+        if (m->weights.at[i].file)
+            good = dr_error(s->diag, m->weights.at[i].mark,
+                            "weights files are not read in this version; use `weights: random`");
+    if (mode == DR_MODE_TRAIN && (m->train.save || m->train.save_best))
+        good = dr_error(s->diag, m->train.mark, "train: `save` is not in this version; remove it");
+    if (mode == DR_MODE_TRAIN && m->train.log)
+        good = dr_error(s->diag, m->train.mark, "train: `log` is not in this version; remove it");
+    if (mode == DR_MODE_INFER)
+        for (uint32_t i = 0; i < m->output.n; i++)
+            good = dr_error(s->diag, m->output.at[i].mark,
+                            "outputs: '%s': output files are not written in this version",
+                            m->output.at[i].name);
+    return good;
+}
