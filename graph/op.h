@@ -104,7 +104,7 @@ struct dr_launch {
     uint64_t seed; /* of the model; draws are keyed by (seed, epoch, sample, node->key) */
 };
 struct dr_cpu;  /* kernels/cpu/cpu.h: the shared pool */
-struct dr_cuda; /* kernels/cuda/cuda.h: the stream, its library handles */
+struct dr_cuda; /* kernels/cuda/stream.h: the stream, its library handles */
 
 enum dr_op_flags {
     DR_OP_HEADER = 1 << 0,     /* wants the batch header as its last step input (draws, n_valid) */
@@ -143,6 +143,10 @@ struct dr_op {
     void (*cpu)(const struct dr_launch *l, struct dr_cpu *cpu);
     int (*cuda)(const struct dr_launch *l, struct dr_cuda *cuda); /* a cudaError_t; NULL: none */
 };
+/* A CUDA launcher stands beside its CPU one in the op's file: DR_CUDA_LAUNCHER f(l, cuda) {...},
+ * and DR_CUDA(f) in the row. It compiles everywhere (kernels/cuda/ headers need no toolkit) and is
+ * dropped from builds without CUDA, where nothing refers to it. */
+#define DR_CUDA_LAUNCHER static __attribute__((unused)) int
 #ifdef DR_WITH_CUDA
 #define DR_CUDA(f) .cuda = f
 #else

@@ -3,11 +3,8 @@
 #ifndef DR_KERNELS_CPU_MAX_POOL_H
 #define DR_KERNELS_CPU_MAX_POOL_H
 #include "kernels/cpu/cpu.h"
+#include "kernels/pool_shape.h"
 #include <stdint.h>
-struct dr_pool {
-    int64_t n, h, w, c, ho, wo; /* x [n, h, w, c], y [n, ho, wo, c] */
-    int64_t kh, kw, sh, sw, pt, pl;
-};
 void dr_cpu_max_pool_fprop(struct dr_cpu *cpu, const struct dr_pool *p, const float *x, float *y);
 /* dx: each dy added, in the order of the outputs, to its window's winner. */
 void dr_cpu_max_pool_dgrad(struct dr_cpu *cpu, const struct dr_pool *p, const float *x,

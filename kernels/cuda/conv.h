@@ -1,0 +1,36 @@
+/* im2win convolution in fp32 on CUDA cores: right for every shape, on every card. NHWC, weights
+ * [K, Kh, Kw, C/groups], outputs overwritten, fixed summation order (the same bits on any grid). */
+#ifndef DR_KERNELS_CUDA_CONV_H
+#define DR_KERNELS_CUDA_CONV_H
+
+#include "kernels/conv_shape.h"
+#include "kernels/cuda/stream.h"
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* y = act(conv(x, w) + bias); bias may be NULL; act: 0 none, 1 relu, 2 tanh. */
+int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const float *w, const float *bias,
+                       int act, float *y, dr_stream s);
+int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w, float *dx,
+                       dr_stream s);
+/* Partial sums over fixed chunks of pixels, then added in index order. Workspace in bytes. */
+#define DR_CUDA_WGRAD_CHUNK 4096
+static inline int64_t dr_cuda_conv_wgrad_bytes(const struct dr_conv *c) {
+    const int64_t chunks = (c->n * c->ho * c->wo + DR_CUDA_WGRAD_CHUNK - 1) / DR_CUDA_WGRAD_CHUNK;
+    return chunks * c->k * c->kh * c->kw * (c->c / c->groups) * (int64_t)sizeof(float);
+}
+int dr_cuda_conv_wgrad(const struct dr_conv *c, const float *x, const float *dy, float *dw,
+                       void *workspace, dr_stream s);
+/* out[c] = sum over rows of a[row, c], in fixed chunks. Workspace in bytes. */
+#define DR_CUDA_SUM_CHUNK 1024
+static inline int64_t dr_cuda_column_sum_bytes(int64_t rows, int64_t columns) {
+    return (rows + DR_CUDA_SUM_CHUNK - 1) / DR_CUDA_SUM_CHUNK * columns * (int64_t)sizeof(float);
+}
+int dr_cuda_column_sum(const float *a, int64_t rows, int64_t columns, float *out, void *workspace,
+                       dr_stream s);
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,87 @@
+/* linear through cuBLASLt. Row-major [rows, columns] is cuBLAS's column-major [columns, rows]:
+ * every product is asked for transposed. Descriptors live on the stack, so a launch allocates
+ * nothing. */
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/pointwise.h"
+#include <cublasLt.h>
+#include <stdbool.h>
+
+/* c [n, m] (row-major) = op(b) op(a) in column-major terms: C (m x n) = opA(A) opB(B), depth k. */
+struct product {
+    int64_t m, n, k, lda, ldb, ldc;
+    cublasOperation_t ta, tb;
+};
+
+static int as_cuda(cublasStatus_t s) {
+    switch (s) {
+    case CUBLAS_STATUS_SUCCESS:
+        return cudaSuccess;
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+        return cudaErrorInitializationError;
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return cudaErrorInvalidValue;
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return cudaErrorNotSupported;
+    default:
+        return cudaErrorLaunchFailure;
+    }
+}
+
+static void layout(cublasLtMatrixLayoutOpaque_t *l, cublasOperation_t t, int64_t rows, int64_t cols,
+                   int64_t ld) {
+    const bool flip = t == CUBLAS_OP_T;
+    cublasLtMatrixLayoutInit(l, CUDA_R_32F, (uint64_t)(flip ? cols : rows),
+                             (uint64_t)(flip ? rows : cols), ld);
+}
+
+static int multiply(struct dr_cuda *cuda, const struct product *p, const float *a, const float *b,
+                    float *c) {
+    cublasLtMatmulDescOpaque_t op;
+    cublasLtMatrixLayoutOpaque_t la, lb, lc;
+    cublasLtMatmulPreferenceOpaque_t pref;
+    const float one = 1.0f, zero = 0.0f;
+    cublasStatus_t s = cublasLtMatmulDescInit(&op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (s != CUBLAS_STATUS_SUCCESS) {
+        return as_cuda(s);
+    }
+    cublasLtMatmulDescSetAttribute(&op, CUBLASLT_MATMUL_DESC_TRANSA, &p->ta, sizeof p->ta);
+    cublasLtMatmulDescSetAttribute(&op, CUBLASLT_MATMUL_DESC_TRANSB, &p->tb, sizeof p->tb);
+    layout(&la, p->ta, p->m, p->k, p->lda);
+    layout(&lb, p->tb, p->k, p->n, p->ldb);
+    layout(&lc, CUBLAS_OP_N, p->m, p->n, p->ldc);
+    cublasLtMatmulPreferenceInit(&pref);
+    cublasLtMatmulPreferenceSetAttribute(&pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                         &cuda->lt_workspace_bytes,
+                                         sizeof cuda->lt_workspace_bytes);
+    cublasLtMatmulHeuristicResult_t best;
+    int found = 0;
+    s = cublasLtMatmulAlgoGetHeuristic(cuda->lt, &op, &la, &lb, &lc, &lc, &pref, 1, &best, &found);
+    if (s != CUBLAS_STATUS_SUCCESS || found == 0) {
+        return as_cuda(s == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : s);
+    }
+    return as_cuda(cublasLtMatmul(cuda->lt, &op, &one, a, &la, b, &lb, &zero, c, &lc, c, &lc,
+                                  &best.algo, cuda->lt_workspace, cuda->lt_workspace_bytes,
+                                  cuda->stream));
+}
+
+int dr_cuda_linear_fprop(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *x,
+                         const float *w, const float *b, int act, float *y) {
+    const struct product p = {out, m, in, in, in, out, CUBLAS_OP_T, CUBLAS_OP_N};
+    const int err = multiply(cuda, &p, w, x, y);
+    if (err || (!b && !act)) {
+        return err;
+    }
+    return dr_cuda_bias_act(m, out, b, act, y, cuda->stream);
+}
+
+int dr_cuda_linear_dgrad(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *dy,
+                         const float *w, float *dx) {
+    const struct product p = {in, m, out, in, out, in, CUBLAS_OP_N, CUBLAS_OP_N};
+    return multiply(cuda, &p, w, dy, dx);
+}
+
+int dr_cuda_linear_wgrad(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *x,
+                         const float *dy, float *dw) {
+    const struct product p = {in, out, m, in, out, in, CUBLAS_OP_N, CUBLAS_OP_T};
+    return multiply(cuda, &p, x, dy, dw);
+}

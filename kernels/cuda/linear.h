@@ -1,0 +1,14 @@
+/* linear by cuBLASLt in fp32 (no tf32), row-major as in kernels/cpu/linear.h. The workspace is
+ * fixed and of the stream alone, so the library's choice and its bits do not change from run to
+ * run. */
+#ifndef DR_KERNELS_CUDA_LINEAR_H
+#define DR_KERNELS_CUDA_LINEAR_H
+#include "kernels/cuda/stream.h"
+/* x [m, in], w [out, in], b [out] or NULL, y [m, out]. All return a cudaError_t. */
+int dr_cuda_linear_fprop(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *x,
+                         const float *w, const float *b, int act, float *y);
+int dr_cuda_linear_dgrad(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *dy,
+                         const float *w, float *dx);
+int dr_cuda_linear_wgrad(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *x,
+                         const float *dy, float *dw);
+#endif

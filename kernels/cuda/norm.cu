@@ -1,0 +1,164 @@
+/* Batch normalization over [rows, c]: column sums by blocks of 32 channels x 8 rows over fixed
+ * chunks of rows, in double; then one pass that applies the statistics element by element. */
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/activate.cuh"
+#include "kernels/cuda/grid.cuh"
+
+namespace {
+
+/* Rows of one partial sum. */
+__host__ __device__ int64_t chunk_rows(int64_t rows) {
+    const int64_t r = (rows + DR_CUDA_NORM_PARTIALS - 1) / DR_CUDA_NORM_PARTIALS;
+    return r < 256 ? 256 : r;
+}
+int64_t chunks(int64_t rows) {
+    return (rows + chunk_rows(rows) - 1) / chunk_rows(rows);
+}
+
+/* partial[chunk][2][c]: the sums of a and b, where (a, b) = (x, x^2), or (dy, dy * xhat) with dy.
+ */
+__global__ void sums_kernel(int64_t rows, int64_t c, const float *x, const float *dy,
+                            const float *mean, const float *var, double eps, double *partial) {
+    __shared__ double part[2][8][33];
+    const int64_t k = (int64_t)blockIdx.x * 32 + threadIdx.x, chunk = chunk_rows(rows);
+    const int64_t first = blockIdx.y * chunk, last = min(first + chunk, rows);
+    double a = 0, b = 0;
+    if (k < c) {
+        const double m = dy ? mean[k] : 0, rstd = dy ? 1.0 / sqrt(var[k] + eps) : 1;
+        for (int64_t r = first + threadIdx.y; r < last; r += 8) {
+            const double v = x[r * c + k];
+            const double g = dy ? (double)dy[r * c + k] : v;
+            a += g;
+            b += dy ? g * ((v - m) * rstd) : v * v;
+        }
+    }
+    part[0][threadIdx.y][threadIdx.x] = a;
+    part[1][threadIdx.y][threadIdx.x] = b;
+    __syncthreads();
+    if (threadIdx.y < 2 && k < c) {
+        double sum = 0;
+        for (int i = 0; i < 8; i++) {
+            sum += part[threadIdx.y][i][threadIdx.x];
+        }
+        partial[(blockIdx.y * 2 + threadIdx.y) * c + k] = sum;
+    }
+}
+
+/* rows > 0: mean and biased variance from sums of x and x^2; rows 0: the two sums themselves. */
+__global__ void merge_kernel(int64_t n, int64_t c, int64_t rows, const double *partial,
+                             float *out_a, float *out_b) {
+    const int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= c) {
+        return;
+    }
+    double a = 0, b = 0;
+    for (int64_t i = 0; i < n; i++) {
+        a += partial[(2 * i) * c + k];
+        b += partial[(2 * i + 1) * c + k];
+    }
+    if (rows > 0) {
+        const double m = a / (double)rows, v = b / (double)rows - m * m;
+        out_a[k] = (float)m;
+        out_b[k] = (float)(v < 0 ? 0 : v); /* NaN stays NaN */
+    } else {
+        out_a[k] = (float)b;
+        out_b[k] = (float)a;
+    }
+}
+
+__global__ void apply_kernel(int64_t n, int64_t c, const float *x, const float *mean,
+                             const float *var, const float *gamma, const float *beta, double eps,
+                             int act, float *y) {
+    DR_GRID_LOOP(i, n) {
+        const int64_t k = i % c;
+        const float scale = (float)(1.0 / sqrt((double)var[k] + eps)) * gamma[k];
+        y[i] = dr_activate((x[i] - mean[k]) * scale + beta[k], act);
+    }
+}
+
+__global__ void dgrad_kernel(int64_t n, int64_t c, const float *x, const float *dy,
+                             const float *mean, const float *var, const float *gamma,
+                             const float *dgamma, const float *dbeta, double eps, float *dx) {
+    const float inv = (float)((double)c / (double)n); /* 1 / rows */
+    DR_GRID_LOOP(i, n) {
+        const int64_t k = i % c;
+        const float rstd = (float)(1.0 / sqrt((double)var[k] + eps));
+        float g = dy[i];
+        if (dgamma) {
+            const float xhat = (x[i] - mean[k]) * rstd;
+            g -= (dbeta[k] + xhat * dgamma[k]) * inv;
+        }
+        dx[i] = g * gamma[k] * rstd;
+    }
+}
+
+__global__ void track_kernel(int64_t c, const float *mean, const float *var, double momentum,
+                             double unbiased, const int64_t *health, float *running_mean,
+                             float *running_var) {
+    const int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= c || health[0] != 0) {
+        return;
+    }
+    const double keep = 1.0 - momentum;
+    running_mean[k] = (float)(keep * running_mean[k] + momentum * mean[k]);
+    running_var[k] = (float)(keep * running_var[k] + momentum * (var[k] * unbiased));
+}
+
+int column_sums(int64_t rows, int64_t c, const float *x, const float *dy, const float *mean,
+                const float *var, double eps, double *partial, cudaStream_t s) {
+    const dim3 grid((unsigned)((c + 31) / 32), (unsigned)chunks(rows));
+    sums_kernel<<<grid, dim3(32, 8), 0, s>>>(rows, c, x, dy, mean, var, eps, partial);
+    return (int)cudaGetLastError();
+}
+
+} // namespace
+
+extern "C" int dr_cuda_norm_stats(int64_t rows, int64_t c, const float *x, void *workspace,
+                                  float *mean, float *var, cudaStream_t s) {
+    double *const partial = (double *)workspace;
+    const int err = column_sums(rows, c, x, nullptr, nullptr, nullptr, 0, partial, s);
+    if (err) {
+        return err;
+    }
+    merge_kernel<<<(unsigned)((c + 63) / 64), 64, 0, s>>>(chunks(rows), c, rows, partial, mean,
+                                                          var);
+    return (int)cudaGetLastError();
+}
+
+extern "C" int dr_cuda_norm_apply(int64_t rows, int64_t c, const float *x, const float *mean,
+                                  const float *var, const float *gamma, const float *beta,
+                                  double eps, int act, float *y, cudaStream_t s) {
+    apply_kernel<<<dr_blocks(rows * c), DR_THREADS, 0, s>>>(rows * c, c, x, mean, var, gamma, beta,
+                                                            eps, act, y);
+    return (int)cudaGetLastError();
+}
+
+extern "C" int dr_cuda_norm_wgrad(int64_t rows, int64_t c, const float *x, const float *dy,
+                                  const float *mean, const float *var, double eps, void *workspace,
+                                  float *dgamma, float *dbeta, cudaStream_t s) {
+    double *const partial = (double *)workspace;
+    const int err = column_sums(rows, c, x, dy, mean, var, eps, partial, s);
+    if (err) {
+        return err;
+    }
+    merge_kernel<<<(unsigned)((c + 63) / 64), 64, 0, s>>>(chunks(rows), c, 0, partial, dgamma,
+                                                          dbeta);
+    return (int)cudaGetLastError();
+}
+
+extern "C" int dr_cuda_norm_dgrad(int64_t rows, int64_t c, const float *x, const float *dy,
+                                  const float *mean, const float *var, const float *gamma,
+                                  const float *dgamma, const float *dbeta, double eps, float *dx,
+                                  cudaStream_t s) {
+    dgrad_kernel<<<dr_blocks(rows * c), DR_THREADS, 0, s>>>(rows * c, c, x, dy, mean, var, gamma,
+                                                            dgamma, dbeta, eps, dx);
+    return (int)cudaGetLastError();
+}
+
+extern "C" int dr_cuda_norm_track(int64_t c, const float *mean, const float *var, double momentum,
+                                  double unbiased, const int64_t *health, float *running_mean,
+                                  float *running_var, cudaStream_t s) {
+    track_kernel<<<(unsigned)((c + 63) / 64), 64, 0, s>>>(c, mean, var, momentum, unbiased, health,
+                                                          running_mean, running_var);
+    return (int)cudaGetLastError();
+}

@@ -1,0 +1,286 @@
+/* Element-wise kernels, the scalars of a step, sgd, random_flip and normalize. Memory-bound all:
+ * one thread an element in a grid-stride loop, neighbouring threads on neighbouring addresses. */
+#include "kernels/cuda/pointwise.h"
+#include "kernels/cuda/activate.cuh"
+#include "kernels/cuda/grid.cuh"
+#include "kernels/philox.h"
+
+namespace {
+
+__global__ void act_fprop(int64_t n, int act, const float *x, float *y) {
+    DR_GRID_LOOP(i, n) {
+        y[i] = dr_activate(x[i], act);
+    }
+}
+
+__global__ void act_dgrad(int64_t n, int act, const float *y, const float *dy, float *dx) {
+    DR_GRID_LOOP(i, n) {
+        const float v = y[i];
+        dx[i] = act == 1 ? (v <= 0.0f ? 0.0f : dy[i]) : dy[i] * (1.0f - v * v);
+    }
+}
+
+struct addends {
+    const float *x[8];
+    uint32_t n;
+};
+__global__ void add_kernel(int64_t n, const addends a, int act, float *y) {
+    DR_GRID_LOOP(i, n) {
+        float v = a.x[0][i];
+        for (uint32_t k = 1; k < a.n; k++) {
+            v += a.x[k][i];
+        }
+        y[i] = dr_activate(v, act);
+    }
+}
+
+__global__ void bias_act_kernel(int64_t n, int64_t c, const float *bias, int act, float *y) {
+    DR_GRID_LOOP(i, n) {
+        y[i] = dr_activate(bias ? y[i] + bias[i % c] : y[i], act);
+    }
+}
+
+struct losses {
+    const float *loss[DR_CUDA_LOSSES_MAX];
+    double weight[DR_CUDA_LOSSES_MAX];
+    uint32_t n;
+};
+__global__ void total_loss_kernel(const losses l, float *out) {
+    double total = 0;
+    for (uint32_t i = 0; i < l.n; i++) {
+        total += l.weight[i] * *l.loss[i];
+    }
+    *out = (float)total;
+}
+
+/* The same formula as the CPU's op lr. */
+__global__ void lr_kernel(const struct dr_cuda_lr lr, const dr_batch *header, float *out) {
+    const int64_t step = (int64_t)header->step;
+    if (step < lr.warmup) {
+        *out = (float)(lr.base * (double)(step + 1) / (double)lr.warmup);
+        return;
+    }
+    const int64_t t = step - lr.warmup, span = lr.total - lr.warmup;
+    double rate = lr.base;
+    if (lr.schedule == 1) {
+        const double part = span <= 0 || t >= span ? 1.0 : (double)t / (double)span;
+        rate = lr.end + (lr.base - lr.end) * 0.5 * (1.0 + cos(part * 3.14159265358979323846));
+    } else if (lr.schedule == 2 && lr.every > 0) {
+        rate = lr.base * pow(lr.gamma, (double)(t / lr.every));
+    }
+    *out = (float)rate;
+}
+
+__global__ void guard_kernel(const float *total, const dr_batch *header, int64_t *health) {
+    if (health[0] == 0 && !isfinite(*total)) {
+        health[0] = 1;
+        health[1] = (int64_t)header->step;
+    }
+}
+
+/* Sum of `v` over a block of DR_THREADS in a fixed order; the result is thread 0's. */
+__device__ double block_sum(double v) {
+    __shared__ double part[DR_THREADS / 32];
+    for (int o = 16; o > 0; o >>= 1) {
+        v += __shfl_down_sync(0xffffffffu, v, o);
+    }
+    if (threadIdx.x % 32 == 0) {
+        part[threadIdx.x / 32] = v;
+    }
+    __syncthreads();
+    double sum = 0;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < DR_THREADS / 32; i++) {
+            sum += part[i];
+        }
+    }
+    return sum;
+}
+
+constexpr int64_t SQUARES = DR_CUDA_SQUARES;
+
+__global__ void squares_kernel(const float *x, int64_t n, double *partial) {
+    const int64_t first = (int64_t)blockIdx.x * SQUARES, last = min(first + SQUARES, n);
+    double sum = 0;
+    for (int64_t i = first + threadIdx.x; i < last; i += DR_THREADS) {
+        sum += (double)x[i] * x[i];
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) {
+        partial[blockIdx.x] = sum;
+    }
+}
+
+__global__ void add_squares_kernel(const double *partial, int64_t n, bool start, double *squares) {
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += DR_THREADS) {
+        sum += partial[i];
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) {
+        *squares = start ? sum : *squares + sum;
+    }
+}
+
+__global__ void clip_kernel(const double *squares, double max_norm, float *out) {
+    const double norm = sqrt(*squares);
+    *out = norm <= max_norm ? 1.0f : (float)(max_norm / (norm + 1e-6));
+}
+
+__global__ void sgd_kernel(const struct dr_cuda_sgd a, int64_t n, const float *g, float *w,
+                           float *m) {
+    if (a.health[0] != 0) {
+        return;
+    }
+    const float lr = *a.lr, clip = a.clip ? *a.clip : 1.0f;
+    DR_GRID_LOOP(i, n) {
+        const float d = g[i] * clip + a.decay * w[i];
+        float step = d;
+        if (m) {
+            m[i] = a.momentum * m[i] + d;
+            step = a.nesterov ? d + a.momentum * m[i] : m[i];
+        }
+        w[i] -= lr * step;
+    }
+}
+
+struct flip {
+    bool horizontal, vertical;
+    double p;
+    uint64_t seed, key;
+    int64_t h, w, pixel;
+};
+__global__ void flip_kernel(const flip f, const dr_batch *batch, const unsigned char *x,
+                            unsigned char *y) {
+    const int64_t sample = blockIdx.y, bytes = f.h * f.w * f.pixel;
+    const dr_draw d = dr_philox(f.seed, f.key, batch->epoch, batch->sample[sample], 0);
+    const bool across = f.horizontal && (double)dr_uniform(d.x[0]) < f.p;
+    const bool down = f.vertical && (double)dr_uniform(d.x[1]) < f.p;
+    x += sample * bytes;
+    y += sample * bytes;
+    DR_GRID_LOOP(i, bytes) {
+        const int64_t b = i % f.pixel, col = i / f.pixel % f.w, row = i / f.pixel / f.w;
+        const int64_t from_row = down ? f.h - 1 - row : row,
+                      from_col = across ? f.w - 1 - col : col;
+        y[i] = x[(from_row * f.w + from_col) * f.pixel + b];
+    }
+}
+
+template <class T>
+__global__ void normalize_kernel(const T *x, float *y, int64_t n, int64_t c,
+                                 const dr_cuda_affine a) {
+    DR_GRID_LOOP(i, n) {
+        const int64_t k = i % c;
+        y[i] = __fmaf_rn((float)x[i], a.mul[k], a.add[k]);
+    }
+}
+
+int done() {
+    return (int)cudaGetLastError();
+}
+
+} // namespace
+
+extern "C" int dr_cuda_act_fprop(int64_t n, int act, const float *x, float *y, cudaStream_t s) {
+    act_fprop<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, act, x, y);
+    return done();
+}
+
+extern "C" int dr_cuda_act_dgrad(int64_t n, int act, const float *y, const float *dy, float *dx,
+                                 cudaStream_t s) {
+    act_dgrad<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, act, y, dy, dx);
+    return done();
+}
+
+extern "C" int dr_cuda_add(int64_t n, const void *const *x, uint32_t n_x, int act, float *y,
+                           cudaStream_t s) {
+    uint32_t at = 0;
+    while (at < n_x) {
+        addends a = {};
+        if (at > 0) {
+            a.x[a.n++] = y; /* each thread reads its own element before it writes it */
+        }
+        while (a.n < 8 && at < n_x) {
+            a.x[a.n++] = (const float *)x[at++];
+        }
+        add_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, a, at == n_x ? act : 0, y);
+    }
+    return done();
+}
+
+extern "C" int dr_cuda_bias_act(int64_t rows, int64_t c, const float *bias, int act, float *y,
+                                cudaStream_t s) {
+    bias_act_kernel<<<dr_blocks(rows * c), DR_THREADS, 0, s>>>(rows * c, c, bias, act, y);
+    return done();
+}
+
+extern "C" int dr_cuda_total_loss(const void *const *loss, const double *weight, uint32_t n,
+                                  float *out, cudaStream_t s) {
+    losses l = {};
+    if (n > DR_CUDA_LOSSES_MAX) {
+        return (int)cudaErrorInvalidValue;
+    }
+    for (l.n = 0; l.n < n; l.n++) {
+        l.loss[l.n] = (const float *)loss[l.n];
+        l.weight[l.n] = weight[l.n];
+    }
+    total_loss_kernel<<<1, 1, 0, s>>>(l, out);
+    return done();
+}
+
+extern "C" int dr_cuda_lr(const struct dr_cuda_lr *lr, const struct dr_batch *header, float *out,
+                          cudaStream_t s) {
+    lr_kernel<<<1, 1, 0, s>>>(*lr, header, out);
+    return done();
+}
+
+extern "C" int dr_cuda_guard(const float *total, const struct dr_batch *header, int64_t *health,
+                             cudaStream_t s) {
+    guard_kernel<<<1, 1, 0, s>>>(total, header, health);
+    return done();
+}
+
+extern "C" int dr_cuda_add_squares(const float *x, int64_t n, bool first, double *partial,
+                                   double *squares, cudaStream_t s) {
+    const int64_t blocks = dr_cuda_square_blocks(n);
+    squares_kernel<<<(unsigned)blocks, DR_THREADS, 0, s>>>(x, n, partial);
+    add_squares_kernel<<<1, DR_THREADS, 0, s>>>(partial, blocks, first, squares);
+    return done();
+}
+
+extern "C" int dr_cuda_clip(const double *squares, double max_norm, float *out, cudaStream_t s) {
+    clip_kernel<<<1, 1, 0, s>>>(squares, max_norm, out);
+    return done();
+}
+
+extern "C" int dr_cuda_sgd(const struct dr_cuda_sgd *a, int64_t n, const float *g, float *w,
+                           float *m, cudaStream_t s) {
+    sgd_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(*a, n, g, w, m);
+    return done();
+}
+
+extern "C" int dr_cuda_flip(bool horizontal, bool vertical, double p, uint64_t seed, uint64_t key,
+                            const struct dr_batch *batch, const void *x, void *y, int64_t n,
+                            int64_t h, int64_t w, int64_t pixel, cudaStream_t s) {
+    const flip f = {horizontal, vertical, p, seed, key, h, w, pixel};
+    const int64_t per_sample = (h * w * pixel + DR_THREADS - 1) / DR_THREADS;
+    if (n > 65535) {
+        return (int)cudaErrorInvalidConfiguration;
+    }
+    const dim3 grid((unsigned)(per_sample < 64 ? per_sample : 64), (unsigned)n);
+    flip_kernel<<<grid, DR_THREADS, 0, s>>>(f, batch, (const unsigned char *)x, (unsigned char *)y);
+    return done();
+}
+
+extern "C" int dr_cuda_normalize(const void *x, bool u8, float *y, int64_t n, int64_t c,
+                                 const struct dr_cuda_affine *a, cudaStream_t s) {
+    if (c > DR_CUDA_CHANNELS) {
+        return (int)cudaErrorInvalidValue;
+    }
+    if (u8) {
+        normalize_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>((const uint8_t *)x, y, n, c, *a);
+    } else {
+        normalize_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>((const float *)x, y, n, c, *a);
+    }
+    return done();
+}

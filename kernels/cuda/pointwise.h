@@ -1,0 +1,72 @@
+/* Element by element, scalars of a step, and the two augmentation ops, on CUDA. The semantics are
+ * those of kernels/cpu (pointwise.h, sgd.h, augment.h); draws are the same bits. Each function
+ * launches on `s` and returns a cudaError_t. */
+#ifndef DR_KERNELS_CUDA_POINTWISE_H
+#define DR_KERNELS_CUDA_POINTWISE_H
+
+#include "kernels/batch.h"
+#include "kernels/cuda/stream.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* act: 1 relu, 2 tanh */
+int dr_cuda_act_fprop(int64_t n, int act, const float *x, float *y, dr_stream s);
+/* dx from the activation's output y. relu: dy where y > 0 or y is NaN, else 0; tanh: dy(1 - y^2).
+ */
+int dr_cuda_act_dgrad(int64_t n, int act, const float *y, const float *dy, float *dx, dr_stream s);
+/* y = act(x[0] + x[1] + ...), left to right. More than 8 inputs take several launches. */
+int dr_cuda_add(int64_t n, const void *const *x, uint32_t n_x, int act, float *y, dr_stream s);
+/* y[row, c] = act(y[row, c] + bias[c]) in place; bias may be NULL. */
+int dr_cuda_bias_act(int64_t rows, int64_t c, const float *bias, int act, float *y, dr_stream s);
+
+/* ---- scalars of a step ---- */
+#define DR_CUDA_LOSSES_MAX 16
+int dr_cuda_total_loss(const void *const *loss, const double *weight, uint32_t n, float *out,
+                       dr_stream s);
+struct dr_cuda_lr {
+    double base, end, gamma;
+    int schedule; /* 0 constant, 1 cosine, 2 step */
+    int64_t warmup, every, total;
+};
+int dr_cuda_lr(const struct dr_cuda_lr *lr, const struct dr_batch *header, float *out, dr_stream s);
+int dr_cuda_guard(const float *total, const struct dr_batch *header, int64_t *health, dr_stream s);
+/* Sum of squares of one gradient added to squares[0] in double by fixed blocks; `first` starts at
+ * 0. partial: dr_cuda_square_blocks(n) doubles. */
+#define DR_CUDA_SQUARES 16384 /* elements of one partial sum */
+static inline int64_t dr_cuda_square_blocks(int64_t n) {
+    return (n + DR_CUDA_SQUARES - 1) / DR_CUDA_SQUARES;
+}
+int dr_cuda_add_squares(const float *x, int64_t n, bool first, double *partial, double *squares,
+                        dr_stream s);
+int dr_cuda_clip(const double *squares, double max_norm, float *out, dr_stream s);
+
+struct dr_cuda_sgd {
+    float momentum, decay;
+    bool nesterov;
+    const float *lr, *clip; /* device; clip may be NULL */
+    const int64_t *health;  /* device */
+};
+int dr_cuda_sgd(const struct dr_cuda_sgd *a, int64_t n, const float *g, float *w, float *m,
+                dr_stream s);
+
+/* ---- augmentation ---- */
+/* y[i] = x[i] flipped by sample i's draw; [n, h, w] pixels of `pixel` bytes. */
+int dr_cuda_flip(bool horizontal, bool vertical, double p, uint64_t seed, uint64_t key,
+                 const struct dr_batch *batch, const void *x, void *y, int64_t n, int64_t h,
+                 int64_t w, int64_t pixel, dr_stream s);
+/* y = x * mul[c] + add[c]. x is u8 or f32. Up to DR_CUDA_CHANNELS channels travel as arguments. */
+#define DR_CUDA_CHANNELS 64
+struct dr_cuda_affine {
+    float mul[DR_CUDA_CHANNELS], add[DR_CUDA_CHANNELS];
+};
+int dr_cuda_normalize(const void *x, bool u8, float *y, int64_t n, int64_t c,
+                      const struct dr_cuda_affine *a, dr_stream s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

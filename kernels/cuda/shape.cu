@@ -1,0 +1,59 @@
+/* Moving values: a tiled transpose through shared memory (pitch 33, so that neither the rows nor
+ * the columns of a tile meet in one bank), and a copy of column blocks. */
+#include "kernels/cuda/shape.h"
+#include "kernels/cuda/grid.cuh"
+
+namespace {
+
+__global__ void transpose_kernel(int64_t rows, int64_t cols, const uint32_t *x, uint32_t *y) {
+    __shared__ uint32_t tile[32][33];
+    const int64_t base = (int64_t)blockIdx.z * rows * cols;
+    const int64_t r0 = (int64_t)blockIdx.y * 32, c0 = (int64_t)blockIdx.x * 32;
+    for (int i = threadIdx.y; i < 32; i += 8) {
+        const int64_t r = r0 + i, c = c0 + threadIdx.x;
+        if (r < rows && c < cols) {
+            tile[i][threadIdx.x] = x[base + r * cols + c];
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.y; i < 32; i += 8) {
+        const int64_t c = c0 + i, r = r0 + threadIdx.x;
+        if (r < rows && c < cols) {
+            y[base + c * rows + r] = tile[threadIdx.x][i];
+        }
+    }
+}
+
+__global__ void copy_columns_kernel(int64_t n, int64_t width, const uint32_t *from,
+                                    int64_t from_pitch, uint32_t *to, int64_t to_pitch) {
+    DR_GRID_LOOP(i, n) {
+        const int64_t r = i / width, c = i % width;
+        to[r * to_pitch + c] = from[r * from_pitch + c];
+    }
+}
+
+} // namespace
+
+extern "C" int dr_cuda_transpose(int64_t n, int64_t rows, int64_t cols, const void *x, void *y,
+                                 cudaStream_t s) {
+    const int64_t gy = (rows + 31) / 32;
+    const int64_t gx = (cols + 31) / 32;
+    if (gy > 65535 || gx > INT32_MAX) {
+        return (int)cudaErrorInvalidConfiguration;
+    }
+    for (int64_t at = 0; at < n; at += 65535) {
+        const unsigned gz = (unsigned)(n - at < 65535 ? n - at : 65535);
+        transpose_kernel<<<dim3((unsigned)gx, (unsigned)gy, gz), dim3(32, 8), 0, s>>>(
+            rows, cols, (const uint32_t *)x + at * rows * cols, (uint32_t *)y + at * rows * cols);
+    }
+    return (int)cudaGetLastError();
+}
+
+extern "C" int dr_cuda_copy_columns(int64_t rows, int64_t width, const void *from,
+                                    int64_t from_pitch, int64_t from_at, void *to, int64_t to_pitch,
+                                    int64_t to_at, cudaStream_t s) {
+    copy_columns_kernel<<<dr_blocks(rows * width), DR_THREADS, 0, s>>>(
+        rows * width, width, (const uint32_t *)from + from_at, from_pitch, (uint32_t *)to + to_at,
+        to_pitch);
+    return (int)cudaGetLastError();
+}

@@ -1,0 +1,18 @@
+/* CUDA's stream without CUDA's headers: op files declare launchers for a device that the machine
+ * they are compiled on need not have. dr_stream is cudaStream_t. */
+#ifndef DR_KERNELS_CUDA_STREAM_H
+#define DR_KERNELS_CUDA_STREAM_H
+#include <stddef.h>
+#include <stdint.h>
+typedef struct CUstream_st *dr_stream;
+
+/* What a CUDA launcher may use. Launchers launch on the stream, never allocate, never synchronise,
+ * and return a cudaError_t as int, so any of them can be captured. */
+struct dr_cuda {
+    dr_stream stream;
+    struct cublasLtContext *lt; /* cublasLtHandle_t, of this stream alone */
+    void *lt_workspace;
+    size_t lt_workspace_bytes;
+    int sms; /* multiprocessors of the device */
+};
+#endif

@@ -1,0 +1,176 @@
+/* Opening and describing a CUDA device, with messages that say what to do when there is none. */
+#include "scheduler/device_cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct dr_status dr_cuda_status(int error, const char *call, uint32_t node) {
+    struct dr_status s = {DR_OK, node, ""};
+    if (error == cudaSuccess) {
+        return s;
+    }
+    s.code = error == cudaErrorMemoryAllocation ? DR_NO_DEVICE : DR_FAILED;
+    snprintf(s.text, sizeof s.text, "%s: %s (%s)", call, cudaGetErrorString((cudaError_t)error),
+             cudaGetErrorName((cudaError_t)error));
+    return s;
+}
+
+/* "cuda" -> 0, "cuda:N" -> N; -1: not a device name. */
+static int device_number(const char *which) {
+    if (strcmp(which, "cuda") == 0) {
+        return 0;
+    }
+    if (strncmp(which, "cuda:", 5) != 0 || which[5] == '\0') {
+        return -1;
+    }
+    char *end;
+    const long n = strtol(which + 5, &end, 10);
+    return *end != '\0' || n < 0 || n > 4095 ? -1 : (int)n;
+}
+
+static struct dr_status check_driver(int *count) {
+    struct dr_status s = {DR_NO_DEVICE, DR_NONE, ""};
+    int driver = 0, runtime = 0;
+    const cudaError_t e = cudaGetDeviceCount(count);
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (driver == 0) {
+        snprintf(s.text, sizeof s.text,
+                 "no NVIDIA driver is loaded; install one for CUDA %d.%d or newer, or use "
+                 "--device cpu",
+                 runtime / 1000, runtime % 1000 / 10);
+    } else if (e == cudaErrorInsufficientDriver) {
+        snprintf(s.text, sizeof s.text,
+                 "the NVIDIA driver is too old: it knows CUDA %d.%d, this dagrun was built with "
+                 "%d.%d; update the driver, or use --device cpu",
+                 driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    } else if (e != cudaSuccess || *count == 0) {
+        snprintf(s.text, sizeof s.text, "no CUDA device: %s; use --device cpu",
+                 cudaGetErrorString(e == cudaSuccess ? cudaErrorNoDevice : e));
+    } else {
+        s.code = DR_OK;
+    }
+    return s;
+}
+
+/* Peak arithmetic and memory traffic of the card: CUDA cores at their highest clock (2 flops per
+ * lane and cycle), and the memory bus. Ceilings, never reached. */
+static void describe(struct dr_cuda_device *d, uint32_t threads, struct dr_device_info *info) {
+    int clock_khz = 0, memory_khz = 0;
+    cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, d->id);
+    cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, d->id);
+    const bool a100 = d->prop.major == 8 && d->prop.minor == 0;
+    const int lanes = a100 ? 64 : 128; /* fp32 lanes a multiprocessor */
+    snprintf(d->name, sizeof d->name, "cuda:%d %s (sm_%d%d, %d SMs)", d->id, d->prop.name,
+             d->prop.major, d->prop.minor, d->prop.multiProcessorCount);
+    *info = (struct dr_device_info){
+        .name = d->name,
+        .cuda = true,
+        .copies_ahead = true,
+        .threads = threads,
+        .flops_per_s = 2.0 * lanes * d->prop.multiProcessorCount * clock_khz * 1e3,
+        .bytes_per_s = 2.0 * memory_khz * 1e3 * d->prop.memoryBusWidth / 8,
+        .launch_us = 0.6,
+        .memory_bytes = d->prop.totalGlobalMem,
+    };
+}
+
+struct dr_status dr_cuda_open(void **device, const char *which, uint32_t threads,
+                              struct dr_device_info *info) {
+    int count = 0;
+    struct dr_status s = check_driver(&count);
+    if (s.code != DR_OK) {
+        return s;
+    }
+    const int id = device_number(which);
+    if (id < 0 || id >= count) {
+        s = (struct dr_status){DR_NO_DEVICE, DR_NONE, ""};
+        snprintf(s.text, sizeof s.text,
+                 "device '%s': this machine has %d CUDA device%s, cuda:0 to "
+                 "cuda:%d",
+                 which, count, count == 1 ? "" : "s", count - 1);
+        return s;
+    }
+    struct dr_cuda_device *d = calloc(1, sizeof *d);
+    if (!d) {
+        return dr_cuda_status(cudaErrorMemoryAllocation, "opening the device", DR_NONE);
+    }
+    d->id = id;
+    int e = cudaSetDevice(id);
+    if (e == cudaSuccess) {
+        e = cudaGetDeviceProperties(&d->prop, id);
+    }
+    if (e == cudaSuccess) {
+        e = dr_cuda_delay(0, 0); /* a kernel for this card exists? */
+    }
+    if (e == cudaSuccess) {
+        e = cudaDeviceSynchronize();
+    }
+    if (e == cudaErrorNoKernelImageForDevice) {
+        s = (struct dr_status){DR_NO_DEVICE, DR_NONE, ""};
+        snprintf(s.text, sizeof s.text,
+                 "this dagrun has no kernels for %.60s (sm_%d%d); configure with "
+                 "-DCMAKE_CUDA_ARCHITECTURES=%d%d, or use --device cpu",
+                 d->prop.name, d->prop.major, d->prop.minor, d->prop.major, d->prop.minor);
+        free(d);
+        return s;
+    }
+    if (e != cudaSuccess) {
+        free(d);
+        s = dr_cuda_status(e, "opening the device", DR_NONE);
+        s.code = DR_NO_DEVICE;
+        return s;
+    }
+    cudaDeviceGetStreamPriorityRange(&d->priority_low, &d->priority_high);
+    describe(d, threads, info);
+    *device = d;
+    return s;
+}
+
+void dr_cuda_close(void *device) {
+    free(device);
+}
+
+struct dr_status dr_cuda_alloc(void *device, uint64_t bytes, struct dr_slab *slab) {
+    (void)device;
+    void *p = NULL;
+    int e = cudaMalloc(&p, bytes ? bytes : 1);
+    if (e == cudaSuccess) {
+        e = cudaMemset(p, 0, bytes);
+        *slab = (struct dr_slab){p, bytes};
+    }
+    return dr_cuda_status(e, "allocating the slab", DR_NONE);
+}
+
+void dr_cuda_free(void *device, struct dr_slab *slab) {
+    (void)device;
+    cudaFree(slab->base);
+    *slab = (struct dr_slab){0};
+}
+
+void *dr_cuda_host_alloc(void *device, size_t bytes) {
+    (void)device;
+    void *p = NULL;
+    if (cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocMapped | cudaHostAllocPortable) !=
+        cudaSuccess) {
+        return NULL;
+    }
+    memset(p, 0, bytes);
+    return p;
+}
+
+void dr_cuda_host_free(void *device, void *p) {
+    (void)device;
+    cudaFreeHost(p);
+}
+
+struct dr_status dr_cuda_upload(void *device, void *to, const void *from, size_t bytes) {
+    (void)device;
+    return dr_cuda_status(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "upload", DR_NONE);
+}
+
+struct dr_status dr_cuda_download(void *device, void *to, const void *from, size_t bytes) {
+    (void)device;
+    return dr_cuda_status(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "download", DR_NONE);
+}

@@ -1,0 +1,29 @@
+/* A CUDA device: opened, described, its memory. Shared by the CUDA executor and its trace. */
+#ifndef DR_SCHEDULER_DEVICE_CUDA_H
+#define DR_SCHEDULER_DEVICE_CUDA_H
+
+#include "kernels/cuda/tags.h"
+#include "scheduler/exec.h"
+#include <cuda_runtime_api.h>
+
+struct dr_cuda_device {
+    int id;
+    struct cudaDeviceProp prop;
+    char name[300];
+    int priority_low, priority_high; /* of streams; higher priority is the smaller number */
+};
+
+/* A failed call as a status (exit 3); cudaSuccess gives DR_OK. */
+struct dr_status dr_cuda_status(int error, const char *call, uint32_t node);
+
+struct dr_status dr_cuda_open(void **device, const char *which, uint32_t threads,
+                              struct dr_device_info *info);
+void dr_cuda_close(void *device);
+struct dr_status dr_cuda_alloc(void *device, uint64_t bytes, struct dr_slab *slab);
+void dr_cuda_free(void *device, struct dr_slab *slab);
+void *dr_cuda_host_alloc(void *device, size_t bytes);
+void dr_cuda_host_free(void *device, void *p);
+struct dr_status dr_cuda_upload(void *device, void *to, const void *from, size_t bytes);
+struct dr_status dr_cuda_download(void *device, void *to, const void *from, size_t bytes);
+
+#endif
