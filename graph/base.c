@@ -210,6 +210,26 @@ void dr_text_add(struct dr_text *t, const char *fmt, ...) {
     t->n += (size_t)n;
 }
 
+size_t dr_utf8(const char *s, size_t n, uint32_t *cp) {
+    const unsigned char *u = (const unsigned char *)s;
+    if (u[0] < 0x80) {
+        *cp = u[0];
+        return 1;
+    }
+    size_t len = u[0] >= 0xF0 ? 4 : u[0] >= 0xE0 ? 3 : 2;
+    if (u[0] < 0xC2 || u[0] > 0xF4 || len > n)
+        return 0;
+    *cp = u[0] & (0x7Fu >> len);
+    for (size_t i = 1; i < len; i++) {
+        if ((u[i] & 0xC0) != 0x80)
+            return 0;
+        *cp = *cp << 6 | (u[i] & 0x3Fu);
+    }
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    bool bad = *cp < least[len] || *cp > 0x10FFFF || (*cp >= 0xD800 && *cp < 0xE000);
+    return bad ? 0 : len;
+}
+
 /* ---- hashing ---- */
 uint64_t dr_hash(const void *p, size_t n) {
     return XXH3_64bits(p, n);

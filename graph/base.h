@@ -50,6 +50,9 @@ struct dr_text {
 void dr_text_add(struct dr_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void dr_text_bytes(struct dr_text *t, const char *s, size_t n);
 
+/* One UTF-8 character at s, n > 0: its bytes, or 0 if there is none (overlong, surrogate, cut). */
+size_t dr_utf8(const char *s, size_t n, uint32_t *cp);
+
 uint64_t dr_hash(const void *p, size_t n); /* XXH3, 64 bit */
 
 /* Name -> id map, open addressing, names are not copied. */

@@ -53,27 +53,6 @@ uint16_t dr_diag_source(struct dr_diag *d, const char *name, const char *text, s
 }
 
 /* ---- text from outside ---- */
-/* One UTF-8 character at s: its bytes, or 0 if it is none. */
-static size_t decode(const char *s, size_t n, uint32_t *cp) {
-    const unsigned char *u = (const unsigned char *)s;
-    if (u[0] < 0x80) {
-        *cp = u[0];
-        return 1;
-    }
-    size_t len = u[0] >= 0xF0 ? 4 : u[0] >= 0xE0 ? 3 : 2;
-    if (u[0] < 0xC2 || u[0] > 0xF4 || len > n)
-        return 0;
-    *cp = u[0] & (0x7Fu >> len);
-    for (size_t i = 1; i < len; i++) {
-        if ((u[i] & 0xC0) != 0x80)
-            return 0;
-        *cp = *cp << 6 | (u[i] & 0x3Fu);
-    }
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    bool bad = *cp < least[len] || *cp > 0x10FFFF || (*cp >= 0xD800 && *cp < 0xE000);
-    return bad ? 0 : len;
-}
-
 /* C0, DEL, C1, line and paragraph separators, and the marks that reorder text ("Trojan Source",
  * CVE-2021-42574). */
 static bool is_control(uint32_t cp) {
@@ -104,7 +83,7 @@ static unsigned width(uint32_t cp) {
 static void add_escaped(struct dr_text *t, const char *s, size_t n) {
     for (size_t i = 0; i < n;) {
         uint32_t cp = 0;
-        size_t len = decode(s + i, n - i, &cp);
+        size_t len = dr_utf8(s + i, n - i, &cp);
         if (!len)
             dr_text_add(t, "\\x%02x", (unsigned char)s[i]);
         else if (cp == '\n' || cp == '\r' || cp == '\t')
@@ -241,7 +220,7 @@ static void print_line(struct dr_text *out, struct dr_arena *a, const struct sou
     bool begun = false;
     for (size_t i = first; i < last;) {
         uint32_t cp = 0;
-        size_t len = decode(s + i, n - i, &cp);
+        size_t len = dr_utf8(s + i, n - i, &cp);
         bool odd = !len || (is_control(cp) && cp != '\t');
         len = len ? len : 1;
         if (odd)

@@ -113,12 +113,12 @@ bool dr_parse_float(const char *s, double *out) {
 
 /* ---- values of a file ---- */
 static bool int_range_error(struct dr_diag *d, const struct dr_yaml *y, const char *what,
-                            int64_t min, int64_t max) {
+                            bool below, int64_t min, int64_t max) {
     char q[64];
     quote(q, y->text);
     long long lo = min, hi = max;
-    if (max == INT64_MAX && min > INT64_MIN)
-        return dr_error(d, y->mark, "%s: %s is out of range (%lld to 2^63 - 1)", what, q, lo);
+    if (below && max == INT64_MAX)
+        return dr_error(d, y->mark, "%s: %s is out of range (at least %lld)", what, q, lo);
     return dr_error(d, y->mark, "%s: %s is out of range (%lld to %lld)", what, q, lo, hi);
 }
 
@@ -132,7 +132,7 @@ bool dr_scalar_int(struct dr_diag *d, const struct dr_yaml *y, const char *what,
     if (p == NOT_A_NUMBER)
         return dr_error(d, y->mark, "%s: %s is not a whole number", what, quote(q, y->text));
     if (p == TOO_LARGE || v < min || v > max)
-        return int_range_error(d, y, what, min, max);
+        return int_range_error(d, y, what, p == OK ? v < min : y->text[0] == '-', min, max);
     *out = v;
     return true;
 }

@@ -10,6 +10,8 @@
 
 #include "graph/diag.h"
 
+enum { DR_YAML_DEPTH_MAX = 64, DR_YAML_NODES_MAX = 1000000 };
+
 enum dr_yaml_kind { DR_YAML_SCALAR, DR_YAML_SEQUENCE, DR_YAML_MAPPING };
 
 struct dr_yaml;
@@ -41,4 +43,9 @@ const struct dr_yaml *dr_yaml_get(const struct dr_yaml *map, const char *key);
  * if the path runs through a scalar or the assignment has no '='. */
 const struct dr_yaml *dr_yaml_set(struct dr_arena *a, struct dr_diag *d, const struct dr_yaml *root,
                                   const char *assignment);
+
+/* The YAML value from byte `base` to the end of a registered source, of any kind; nothing there is
+ * an empty scalar. `depth`: levels that it will stand below. NULL after an error. */
+const struct dr_yaml *dr_yaml_read_value(struct dr_arena *a, struct dr_diag *d, uint16_t source,
+                                         const char *text, size_t n, size_t base, uint32_t depth);
 #endif
