@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NONE, RELU, TANH }; /* kernels/cpu/activation.h */
 static struct dr_cpu no_pool = {NULL};
 
 static void *nan_bytes(size_t bytes) {
@@ -44,7 +45,7 @@ static int64_t y_size(const struct dr_conv *s) {
 }
 
 static float *fprop(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
-                    const float *x, const float *w, const float *bias, enum dr_conv_act act) {
+                    const float *x, const float *w, const float *bias, int act) {
     float *y = nan_floats(y_size(s));
     void *ws = nan_bytes((size_t)dr_conv_fprop_workspace(s));
     dr_conv_fprop(cpu, t, s, x, w, bias, act, y, ws);
@@ -100,7 +101,7 @@ static float *filled(int64_t n, float value) {
 static void check_fprop(const char *what, struct dr_conv s, const float *x, const float *w,
                         const float *want) {
     EACH_TILES(t) {
-        float *y = fprop(&no_pool, t, &s, x, w, NULL, DR_CONV_NONE);
+        float *y = fprop(&no_pool, t, &s, x, w, NULL, NONE);
         equal(what, t, y, want, y_size(&s));
         free(y);
     }
@@ -160,8 +161,8 @@ Test(conv, CONV_04_stride_tails_overwrite) {
     EACH_TILES(t) { /* (d): a second run over the first one's output and workspace */
         float *y = nan_floats(4);
         void *ws = nan_bytes((size_t)dr_conv_fprop_workspace(&a));
-        dr_conv_fprop(&no_pool, t, &a, x, ones, NULL, DR_CONV_NONE, y, ws);
-        dr_conv_fprop(&no_pool, t, &a, x, ones, NULL, DR_CONV_NONE, y, ws);
+        dr_conv_fprop(&no_pool, t, &a, x, ones, NULL, NONE, y, ws);
+        dr_conv_fprop(&no_pool, t, &a, x, ones, NULL, NONE, y, ws);
         equal("(d)", t, y, y_a, 4);
         free(ws);
         free(y);
@@ -219,7 +220,7 @@ Test(conv, CONV_07_channels) {
         shape((struct dr_conv){.n = 2, .h = 1, .w = 3, .k = 3, .kh = 1, .kw = 1});
     const float w_e[3] = {0}, bias[] = {10, 20, 30};
     EACH_TILES(t) {
-        float *y = fprop(&no_pool, t, &e, ones, w_e, bias, DR_CONV_NONE);
+        float *y = fprop(&no_pool, t, &e, ones, w_e, bias, NONE);
         for (int i = 0; i < 18; i++) {
             cr_expect_eq(y[i], bias[i % 3]);
         }
@@ -241,7 +242,6 @@ Test(conv, CONV_09_sizes_of_workspaces) {
     cr_expect_eq(dr_conv_fprop_workspace(&c), INT64_MAX);
     cr_expect_eq(dr_conv_dgrad_workspace(&c), INT64_MAX);
     cr_expect_eq(dr_conv_wgrad_workspace(&c), INT64_MAX);
-    cr_expect_eq(dr_bias_grad_workspace(big, INT64_MAX / 2), INT64_MAX);
 }
 
 Test(conv, CONV_13_long_sums) {
@@ -256,13 +256,9 @@ Test(conv, CONV_13_long_sums) {
     const float want[] = {16781312};
     float *x = filled(x_size(&s), 1);
     EACH_TILES(t) {
-        float *dw = wgrad(&no_pool, t, &s, x, x), db;
+        float *dw = wgrad(&no_pool, t, &s, x, x);
         equal("(d)", t, dw, want, 1);
         free(dw);
-        void *ws = nan_bytes((size_t)dr_bias_grad_workspace(x_size(&s), 1));
-        dr_bias_grad(&no_pool, x_size(&s), 1, x, &db, ws);
-        equal("(d) bias", t, &db, want, 1);
-        free(ws);
     }
     free(x);
 }
@@ -271,8 +267,8 @@ Test(conv, relu_and_tanh_keep_nan) {
     const struct dr_conv s = shape((struct dr_conv){.h = 1, .w = 5, .k = 3, .kh = 1, .kw = 1});
     const float x[] = {NAN, -1, -0.0F, 2, -INFINITY}, w[] = {1, 1, 1};
     EACH_TILES(t) {
-        float *relu = fprop(&no_pool, t, &s, x, w, NULL, DR_CONV_RELU);
-        float *tanhs = fprop(&no_pool, t, &s, x, w, NULL, DR_CONV_TANH);
+        float *relu = fprop(&no_pool, t, &s, x, w, NULL, RELU);
+        float *tanhs = fprop(&no_pool, t, &s, x, w, NULL, TANH);
         for (int k = 0; k < 3; k++) {
             cr_expect(isnan(relu[k]) && relu[3 + k] == 0 && relu[6 + k] == 0 && relu[9 + k] == 2 &&
                       relu[12 + k] == 0);
@@ -375,7 +371,7 @@ static void against_reference(const struct dr_conv *s) {
     dr_conv_ref_dgrad(s, dy, w, dx);
     dr_conv_ref_wgrad(s, x, dy, dw);
     EACH_TILES(t) {
-        near("y", t, s, fprop(&no_pool, t, s, x, w, bias, DR_CONV_NONE), y, y_size(s));
+        near("y", t, s, fprop(&no_pool, t, s, x, w, bias, NONE), y, y_size(s));
         near("dx", t, s, dgrad(&no_pool, t, s, dy, w), dx, x_size(s));
         near("dw", t, s, wgrad(&no_pool, t, s, x, dy), dw, w_size(s));
     }
@@ -452,8 +448,7 @@ Test(conv, non_finite_values_follow_the_definition) {
         dr_conv_ref_dgrad(&s, dy, w, dx);
         dr_conv_ref_wgrad(&s, x, dy, dw);
         EACH_TILES(t) {
-            same_non_finite("y", t, fprop(&no_pool, t, &s, x, w, NULL, DR_CONV_NONE), y,
-                            y_size(&s));
+            same_non_finite("y", t, fprop(&no_pool, t, &s, x, w, NULL, NONE), y, y_size(&s));
             same_non_finite("dx", t, dgrad(&no_pool, t, &s, dy, w), dx, x_size(&s));
             same_non_finite("dw", t, wgrad(&no_pool, t, &s, x, dy), dw, w_size(&s));
         }
@@ -478,12 +473,12 @@ Test(conv, bits_do_not_depend_on_threads) {
     state = 4;
     float *x = random_floats(x_size(&s)), *w = random_floats(w_size(&s));
     float *dy = random_floats(y_size(&s));
-    float *y = fprop(&no_pool, dr_tiles(), &s, x, w, NULL, DR_CONV_NONE);
+    float *y = fprop(&no_pool, dr_tiles(), &s, x, w, NULL, NONE);
     float *dx = dgrad(&no_pool, dr_tiles(), &s, dy, w),
           *dw = wgrad(&no_pool, dr_tiles(), &s, x, dy);
     for (size_t threads = 2; threads <= 5; threads += 3) {
         struct dr_cpu cpu = {pthreadpool_create(threads)};
-        float *y2 = fprop(&cpu, dr_tiles(), &s, x, w, NULL, DR_CONV_NONE);
+        float *y2 = fprop(&cpu, dr_tiles(), &s, x, w, NULL, NONE);
         float *dx2 = dgrad(&cpu, dr_tiles(), &s, dy, w), *dw2 = wgrad(&cpu, dr_tiles(), &s, x, dy);
         cr_expect_eq(memcmp(y, y2, (size_t)y_size(&s) * sizeof *y), 0);
         cr_expect_eq(memcmp(dx, dx2, (size_t)x_size(&s) * sizeof *dx), 0);
@@ -496,24 +491,5 @@ Test(conv, bits_do_not_depend_on_threads) {
     void *const all[] = {x, w, dy, y, dx, dw};
     for (size_t j = 0; j < sizeof all / sizeof *all; j++) {
         free(all[j]);
-    }
-}
-
-Test(conv, bias_grad_against_double) {
-    state = 5;
-    for (int i = 0; i < 40; i++) {
-        const int64_t rows = between(1, 5000), k = pick_channels();
-        float *dy = random_floats(rows * k), *db = nan_floats(k);
-        double *want = calloc((size_t)k, sizeof *want);
-        for (int64_t j = 0; j < rows * k; j++) {
-            want[j % k] += dy[j];
-        }
-        void *ws = nan_bytes((size_t)dr_bias_grad_workspace(rows, k));
-        dr_bias_grad(&no_pool, rows, k, dy, db, ws);
-        cr_expect_lt(relative_error(db, want, k), 1e-5);
-        free(ws);
-        free(dy);
-        free(db);
-        free(want);
     }
 }

@@ -14,8 +14,6 @@
 #include "kernels/conv_shape.h"
 #include "kernels/cpu/cpu.h"
 
-enum dr_conv_act { DR_CONV_NONE, DR_CONV_RELU, DR_CONV_TANH }; /* relu(NaN) is NaN */
-
 /* The register tiles of one instruction set (kernels/cpu/im2win_tile.h). */
 struct dr_tiles;
 const struct dr_tiles *dr_tiles(void);               /* the best that this machine runs */
@@ -31,16 +29,11 @@ void dr_conv_fprop(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr
                    const float *x,    // [n, h, w, c]
                    const float *w,    // [k, kh, kw, c / groups]
                    const float *bias, // [k] or NULL
-                   enum dr_conv_act act,
-                   float *y, // [n, ho, wo, k]
+                   int act,           /* kernels/cpu/activation.h */
+                   float *y,          // [n, ho, wo, k]
                    void *workspace);
 void dr_conv_dgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
                    const float *dy, const float *w, float *dx, void *workspace);
 void dr_conv_wgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
                    const float *x, const float *dy, float *dw, void *workspace);
-
-/* db[k] = sum over the rows of dy [rows, k]: the gradient of a bias over the last axis. */
-int64_t dr_bias_grad_workspace(int64_t rows, int64_t k);
-void dr_bias_grad(struct dr_cpu *cpu, int64_t rows, int64_t k, const float *dy, float *db,
-                  void *workspace);
 #endif

@@ -7,7 +7,7 @@
  * times. Dilation: columns are grouped by w mod dw, which makes the taps of a window neighbours
  * again. Windows are built tile by tile into a buffer that stays in the cache, padding included. */
 #include "kernels/cpu/im2win.h"
-#include <math.h>
+#include "kernels/cpu/activation.h"
 #include <string.h>
 
 #define PIXELS 128              /* of a tile, about */
@@ -127,14 +127,6 @@ int dr_windows_build(const struct dr_windows *v, const struct dr_tiling *t, int6
     return pixels;
 }
 
-static void activate(const struct dr_correlation *c, float *const *y, int rows, int lanes) {
-    for (int i = 0; i < rows && c->act == DR_CONV_TANH; i++) {
-        for (int j = 0; j < lanes; j++) {
-            y[i][j] = tanhf(y[i][j]);
-        }
-    }
-}
-
 /* All pixels of a tile times one panel of nr filters. */
 static void tile_times_panel(const struct dr_correlation *c, int pixels, const float *const *px,
                              const int64_t *at, int64_t group, int64_t panel) {
@@ -152,7 +144,7 @@ static void tile_times_panel(const struct dr_correlation *c, int pixels, const f
         .b = c->weights + (group * dr_div_up(c->filters, nr) + panel) * window * nr,
         .n = window,
         .bias = bias,
-        .relu = c->act == DR_CONV_RELU,
+        .relu = c->act == 1,
         .y = y,
     };
     const int blocks = (pixels + c->tiles->rows - 1) / c->tiles->rows;
@@ -163,7 +155,9 @@ static void tile_times_panel(const struct dr_correlation *c, int pixels, const f
             y[i] = c->out + at[p + i] + first;
         }
         c->tiles->fprop(&tile);
-        activate(c, y, tile.rows, lanes);
+        for (int i = 0; i < tile.rows && !tile.relu && c->act; i++) {
+            dr_cpu_activate(y[i], lanes, c->act);
+        }
     }
 }
 

@@ -71,7 +71,7 @@ struct dr_correlation {
     int64_t filters;      /* a group */
     const float *weights; // [groups][ceil(filters / nr)][kw][kh][c][nr], zeros past the last filter
     const float *bias;    // [groups * filters] or NULL
-    enum dr_conv_act act;
+    int act;              /* kernels/cpu/activation.h */
     float *out;
     float *buffers; // [slots][window_floats]
 };

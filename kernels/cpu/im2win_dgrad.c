@@ -55,9 +55,9 @@ static struct dr_windows windows(const struct dr_conv *s, const struct axis *v,
         .pl = h->pad,
         .ho = v->count,
         .wo = h->count,
-        .out_n = s->h * s->w * s->c,
-        .out_h = s->sh * s->w * s->c,
-        .out_w = s->sw * s->c,
+        .out_n = dr_mul(dr_mul(s->h, s->w), s->c),
+        .out_h = dr_mul(dr_mul(s->sh, s->w), s->c),
+        .out_w = dr_mul(s->sw, s->c),
     };
 }
 

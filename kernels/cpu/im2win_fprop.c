@@ -18,8 +18,8 @@ static struct dr_windows windows(const struct dr_conv *s) {
         .pl = s->pl,
         .ho = s->ho,
         .wo = s->wo,
-        .out_n = s->ho * s->wo * s->k,
-        .out_h = s->wo * s->k,
+        .out_n = dr_mul(dr_mul(s->ho, s->wo), s->k),
+        .out_h = dr_mul(s->wo, s->k),
         .out_w = s->k,
     };
 }
@@ -66,8 +66,8 @@ static void pack_panel(void *ctx, size_t item) {
 }
 
 void dr_conv_fprop(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
-                   const float *x, const float *w, const float *bias, enum dr_conv_act act,
-                   float *y, void *workspace) {
+                   const float *x, const float *w, const float *bias, int act, float *y,
+                   void *workspace) {
     struct pack pack = {s, w, workspace, t->nr};
     const int64_t items = s->groups * dr_div_up(s->k / s->groups, t->nr);
     dr_cpu_for(cpu, pack_panel, &pack, (size_t)items,

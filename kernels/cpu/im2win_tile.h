@@ -39,8 +39,8 @@ TILE(fprop_body)(const struct dr_tile_fprop *t, const int rows, const int vector
         UNROLL
         for (int i = 0; i < rows; i++) {
             UNROLL
-            for (int v = 0; v < vectors; v++) { /* NaN < 0 is false: NaN stays */
-                sum[i][v] = (VEC)((INTS)sum[i][v] & ~(INTS)(sum[i][v] < SET1(0.0F)));
+            for (int v = 0; v < vectors; v++) { /* NaN <= 0 is false: NaN stays */
+                sum[i][v] = (VEC)((INTS)sum[i][v] & ~(INTS)(sum[i][v] <= SET1(0.0F)));
             }
         }
     }
