@@ -63,7 +63,7 @@ static bool check_operands(const struct check *c, uint32_t id) {
             return breach(c, "node '%s': input %u is no value", n->name, i);
         }
         const struct dr_value *v = &g->value.at[n->in[i]];
-        if (v->kind == DR_STEP && v->producer >= id) {
+        if (v->kind == DR_STEP && v->producer >= id && v->producer < g->node.n) {
             return breach(c, "node '%s' reads '%s' before it is made", n->name, v->name);
         }
     }

@@ -49,11 +49,17 @@ static bool same_shapes_infer(struct dr_infer *c) {
     }
     return same_infer(c);
 }
+/* The output of a new gradient node. (Not in one expression with g->node.at, which moves.) */
+static uint32_t emitted(struct dr_grad *c, const char *suffix, const struct dr_op *op,
+                        const void *attrs, const uint32_t *in, uint32_t n_in) {
+    const uint32_t n = dr_grad_emit(c, suffix, op, attrs, in, n_in);
+    return c->g->node.at[n].out[0];
+}
 /* "X:dgrad" from values of the forward node and dy. */
 static void dgrad(struct dr_grad *c, const struct dr_op *op, uint32_t with) {
     if (c->need[0]) {
         const uint32_t in[] = {with, c->dy[0]};
-        c->dx[0] = c->g->node.at[dr_grad_emit(c, "dgrad", op, NULL, in, 2)].out[0];
+        c->dx[0] = emitted(c, "dgrad", op, NULL, in, 2);
     }
 }
 static bool dgrad_infer(struct dr_infer *c) { /* anything, dy -> dx like dy */
@@ -89,7 +95,7 @@ static const struct dr_op op_unary_grad = {.name = "unary_grad",
                                            .cpu = unary_grad_cpu};
 static void unary_grad(struct dr_grad *c) {
     if (c->need[0]) {
-        c->dx[0] = c->g->node.at[dr_grad_emit(c, "dgrad", &op_unary_grad, NULL, c->dy, 1)].out[0];
+        c->dx[0] = emitted(c, "dgrad", &op_unary_grad, NULL, c->dy, 1);
     }
 }
 static const struct dr_op op_unary = {.name = "unary",
@@ -306,7 +312,7 @@ static void scale_grad(struct dr_grad *c) {
     dgrad(c, &op_scale_dgrad, w);
     if (c->need[1]) {
         const uint32_t in[] = {x, c->dy[0]};
-        c->dx[1] = c->g->node.at[dr_grad_emit(c, "wgrad", &op_scale_wgrad, NULL, in, 2)].out[0];
+        c->dx[1] = emitted(c, "wgrad", &op_scale_wgrad, NULL, in, 2);
     }
 }
 static const struct dr_op op_scale = {.name = "scale",
@@ -458,6 +464,24 @@ static const struct dr_op op_flip = {.name = "flip",
                                      .infer = flip_infer,
                                      .cost = cost,
                                      .cpu = flip_cpu};
+
+/* ---- shapes only: [N, H, W, C] halved and doubled ---- */
+static bool half_infer(struct dr_infer *c) {
+    struct dr_shape s = dr_infer_in(c, 0)->shape;
+    s.dim[1] /= 2;
+    s.dim[2] /= 2;
+    return dr_infer_out(c, NULL, DR_F32, s, DR_IMAGE);
+}
+static const struct dr_op op_half = {
+    .name = "half", .min_in = 1, .max_in = 1, .outputs = 1, .infer = half_infer, .cost = cost};
+static bool twice_infer(struct dr_infer *c) {
+    struct dr_shape s = dr_infer_in(c, 0)->shape;
+    s.dim[1] *= 2;
+    s.dim[2] *= 2;
+    return dr_infer_out(c, NULL, DR_F32, s, DR_IMAGE);
+}
+static const struct dr_op op_twice = {
+    .name = "twice", .min_in = 1, .max_in = 1, .outputs = 1, .infer = twice_infer, .cost = cost};
 
 /* ---- losses and metrics ---- */
 static bool loss_infer(struct dr_infer *c) { /* x, header -> mean, partial */
@@ -647,11 +671,11 @@ static const struct dr_op op_sgd = {.name = "sgd",
                                     .cpu = sgd_cpu};
 
 static const struct dr_op *const table[] = {
-    &op_data,        &op_unary,     &op_unary_grad, &op_mul,        &op_mul_grad, &op_add,
-    &op_relu,        &op_relu_grad, &op_tanh,       &op_tanh_grad,  &op_scale,    &op_scale_dgrad,
-    &op_scale_wgrad, &op_norm,      &op_norm_infer, &op_norm_stats, &op_argmax,   &op_augment,
-    &op_flip,        &op_loss,      &op_loss_grad,  &op_metric,     &op_total,    &op_lr,
-    &op_clip,        &op_guard,     &op_readback,   &op_sgd};
+    &op_data,        &op_unary,     &op_unary_grad, &op_mul,        &op_mul_grad,  &op_add,
+    &op_relu,        &op_relu_grad, &op_tanh,       &op_tanh_grad,  &op_scale,     &op_scale_dgrad,
+    &op_scale_wgrad, &op_norm,      &op_norm_infer, &op_norm_stats, &op_argmax,    &op_half,
+    &op_twice,       &op_augment,   &op_flip,       &op_loss,       &op_loss_grad, &op_metric,
+    &op_total,       &op_lr,        &op_clip,       &op_guard,      &op_readback,  &op_sgd};
 const struct dr_op_table fake_ops = {.op = table, .n = sizeof table / sizeof *table};
 
 const struct dr_op *fake_op(const char *name) {

@@ -7,6 +7,7 @@
  *   relu, tanh                                       argmax x -> i32, no gradient
  *   norm   x      -> y = x - mean, mean (states weight, running_mean; updates it as momentum 0.1)
  *   norm_infer    -> x - running_mean
+ *   half, twice   H and W halved (rounded down), doubled; infer only
  *   augment x, header -> x + (sample index + epoch), role augment
  *   flip  a, b, ... , header -> the same, as many as inputs
  *   loss   x, header  -> mean of x over valid samples, partial {sum, count}
