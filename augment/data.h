@@ -42,17 +42,19 @@ void dr_ring_layout(struct dr_arena *a, struct dr_ring *r, const struct dr_colum
                     uint32_t n, int64_t batch);
 
 /* Writes the batch of `step` to `slot` (layout of `ring`): pure, any thread, no allocation. Returns
- * NULL, or a static/arena text of what failed (a sample that cannot be decoded). */
+ * NULL, or what failed (a sample that cannot be decoded), good until this thread's next call. */
 const char *dr_dataset_batch(struct dr_dataset *s, const struct dr_column_want *want, uint32_t n,
                              const struct dr_ring *ring, uint64_t seed, uint64_t step,
                              unsigned char *slot);
 
 struct dr_loader;
-/* Starts `threads` threads that fill the ring for steps [first, end) in ring order. */
+/* Starts `threads` threads that fill the ring for steps [first, end) in ring order. The ring must
+ * be idle: its tags are cleared. `want` is kept, not copied. NULL: no memory, no thread. */
 struct dr_loader *dr_loader_start(struct dr_dataset *s, const struct dr_column_want *want,
                                   uint32_t n, struct dr_ring *ring, uint64_t seed, uint64_t first,
                                   uint64_t end, uint32_t threads);
-/* Blocks until step is in the ring; false: it failed, and *why says so. */
+/* Blocks until every step up to `step` was put into the ring; false: one of them failed (the first
+ * in order), and *why says so, until dr_loader_stop. */
 bool dr_loader_wait(struct dr_loader *l, uint64_t step, const char **why);
 void dr_loader_stop(struct dr_loader *l); /* joins the threads, frees; NULL is fine */
 /* A slot was released: wakes loaders (released[] itself is written by the executor). */

@@ -2,10 +2,10 @@
  * batch: every input at its offset, then the header. Slot of step s is s mod slots.
  *
  * Both sides speak in steps: `filled[slot]` and `released[slot]` hold step + 1 of the last batch
- * that was put in and taken out. The loader fills step s once released[slot] == s - slots + 1 (or s
- * < slots); a data node may read it once filled[slot] == s + 1. The memory is owned by the device
- * for the whole run (pinned on CUDA); tags are atomics, so a device can write `released` in mapped
- * memory. */
+ * that was put in and taken out. The loader fills step s once released[slot] == s - slots + 1 (the
+ * first `slots` steps of a run at once); a data node may read it once filled[slot] == s + 1. The
+ * memory is owned by the device for the whole run (pinned on CUDA); tags are atomics, so a device
+ * can write `released` in mapped memory. */
 #ifndef DR_AUGMENT_RING_H
 #define DR_AUGMENT_RING_H
 
