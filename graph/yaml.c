@@ -21,6 +21,7 @@ enum {
     FILE_MAX = 16 << 20,
     DEPTH_MAX = DR_YAML_DEPTH_MAX,
     NODES_MAX = DR_YAML_NODES_MAX,
+    ANCHORS_MAX = 100000,
 };
 
 struct frame { /* an open sequence or mapping */
@@ -56,6 +57,7 @@ struct reader {
     uint64_t nodes;
     DR_VEC(const struct dr_yaml *) child; /* finished children of the open frames */
     DR_VEC(struct anchor) anchor;
+    bool too_many_anchors;
     struct dr_map *anchor_by_name;
     uint32_t documents;
     const struct dr_yaml *root;
@@ -182,6 +184,12 @@ static struct dr_yaml *node_create(struct reader *r, enum dr_yaml_kind kind, str
 static uint32_t anchor_create(struct reader *r, const yaml_char_t *name, struct dr_mark m) {
     if (!name)
         return DR_NONE;
+    if (r->anchor.n == ANCHORS_MAX) {
+        if (!r->too_many_anchors)
+            FAIL(r, m, "more than %d anchors", ANCHORS_MAX);
+        r->too_many_anchors = true;
+        return DR_NONE;
+    }
     const char *kept = dr_strdup(r->scratch, (const char *)name);
     *dr_push(r->scratch, &r->anchor) = (struct anchor){.name = kept, .mark = m};
     dr_map_put(r->anchor_by_name, kept, r->anchor.n - 1); /* a later one of the name replaces it */
@@ -400,7 +408,7 @@ static void syntax_error(struct reader *r) {
     bool tab = r->at < r->n && r->text[r->at] == '\t';
     FAIL(r, m, "not YAML: %s%s", p->problem ? p->problem : "the parser gave up",
          tab ? " (a tab cannot indent: use spaces)" : "");
-    if (p->context)
+    if (p->context && p->context_mark.index != p->problem_mark.index)
         dr_note(r->d, mark_at(r, p->context_mark), "%s that begins here", p->context);
 }
 
@@ -455,26 +463,44 @@ static void read_events(struct reader *r) {
     yaml_parser_delete(&r->parser);
 }
 
-/* What is no text at all is said before libyaml sees it. */
+/* What is wrong with the character at byte i, or NULL; *len are its bytes. */
+static const char *bad_character(struct reader *r, size_t i, size_t *len) {
+    unsigned char c = (unsigned char)r->text[i];
+    uint32_t cp = 0;
+    *len = dr_utf8(r->text + i, r->n - i, &cp);
+    if (!*len && i == 0 && r->n > 1 && (c == 0xFE || c == 0xFF))
+        return "this is UTF-16 text: save it as UTF-8";
+    if (!*len)
+        return dr_printf(r->scratch, "the byte 0x%02X is not UTF-8 text", c);
+    if (!cp)
+        return "a NUL byte: this is not a text file";
+    bool control =
+        cp < 0x20 ? cp != '\t' && cp != '\n' && cp != '\r' : cp >= 0x7F && cp < 0xA0 && cp != 0x85;
+    return control ? dr_printf(r->scratch, "the control character U+%04X", cp) : NULL;
+}
+
+/* As libyaml sees lines: after LF, CR, NEL, LS or PS. */
+static bool begins_line(const struct reader *r, size_t i) {
+    const char *p = r->text + i;
+    size_t before = i - r->base;
+    return !before || p[-1] == '\n' || p[-1] == '\r' ||
+           (before > 1 && !memcmp(p - 2, "\xC2\x85", 2)) ||
+           (before > 2 && (!memcmp(p - 3, "\xE2\x80\xA8", 3) || !memcmp(p - 3, "\xE2\x80\xA9", 3)));
+}
+
+/* What is no text at all is said before libyaml sees it. So are %TAG lines: tags are refused
+ * anyway, and libyaml compares each such line with all before it (1 MiB of them: 10 s). */
 static bool check_text(struct reader *r) {
     for (size_t i = 0; i < r->n;) {
         unsigned char c = (unsigned char)r->text[i];
-        if (c >= 0x20 && c < 0x7F) {
-            i++;
-            continue;
-        }
-        uint32_t cp = 0;
-        size_t len = dr_utf8(r->text + i, r->n - i, &cp);
-        if (!len && i == 0 && r->n > 1 && (c == 0xFE || c == 0xFF))
-            return FAIL(r, mark_byte(r, i), "this is UTF-16 text: save it as UTF-8");
-        if (!len)
-            return FAIL(r, mark_byte(r, i), "the byte 0x%02X is not UTF-8 text", c);
-        if (!cp)
-            return FAIL(r, mark_byte(r, i), "a NUL byte: this is not a text file");
-        bool control = cp < 0x20 ? cp != '\t' && cp != '\n' && cp != '\r'
-                                 : cp >= 0x7F && cp < 0xA0 && cp != 0x85;
-        if (control)
-            return FAIL(r, mark_byte(r, i), "the control character U+%04X", cp);
+        size_t len = 1;
+        const char *bad = NULL;
+        if (c < 0x20 || c >= 0x7F)
+            bad = bad_character(r, i, &len);
+        else if (c == '%' && r->n - i > 4 && !memcmp(r->text + i, "%TAG", 4) && begins_line(r, i))
+            bad = "%TAG is not supported: a value's type follows from its place";
+        if (bad)
+            return FAIL(r, mark_byte(r, i), "%s", bad);
         i += len;
     }
     return true;
@@ -514,7 +540,7 @@ const struct dr_yaml *dr_yaml_read(struct dr_arena *a, struct dr_diag *d, const 
         n -= 3;
     }
     if (n > FILE_MAX) {
-        dr_error(d, (struct dr_mark){0}, "%s is larger than %d MiB", name, FILE_MAX >> 20);
+        dr_error(d, (struct dr_mark){0}, "'%s' is larger than %d MiB", name, FILE_MAX >> 20);
         return NULL;
     }
     struct reader r = {.a = a, .d = d, .text = text, .n = n, .line = 1};
