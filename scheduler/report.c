@@ -83,16 +83,6 @@ void dr_report_numbers(const struct dr_tally *t, bool last, struct dr_text *out)
         dr_text_add(out, "%s%s %.6g", comma, t->metric[i].name, t->metric[i].mean);
 }
 
-static const char *size_text(struct dr_arena *a, double bytes) {
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    int i = 0;
-    while (bytes >= 1024 && i < 4) {
-        bytes /= 1024;
-        i++;
-    }
-    return dr_printf(a, i ? "%.1f %s" : "%.0f %s", bytes, unit[i]);
-}
-
 struct parameters {
     int64_t trainable, frozen;
 };
@@ -110,7 +100,6 @@ static struct parameters count_parameters(const struct dr_graph *g) {
 }
 
 void dr_report_check(const struct dr_session *s, struct dr_text *t) {
-    static const char *const policies[] = {"sequential", "stage", "matching", "list", "auto"};
     static const char *const modes[] = {"training", "evaluation", "inference"};
     const struct dr_plan *p = s->main.plan;
     const struct dr_graph *g = s->main.graph;
@@ -122,13 +111,13 @@ void dr_report_check(const struct dr_session *s, struct dr_text *t) {
                 s->model->name, modes[g->mode], g->node.n, (long long)n.trainable,
                 (long long)n.frozen);
     dr_text_add(t, "  %.3g MFLOP a step of %lld samples\n", flops / 1e6, (long long)g->batch);
-    dr_text_add(t, "  policy %s: %u stage%s, %u stream%s, %u wait%s\n", policies[p->policy],
+    dr_text_add(t, "  policy %s: %u stage%s, %u stream%s, %u wait%s\n", dr_policy_name(p->policy),
                 p->n_stages, p->n_stages == 1 ? "" : "s", p->n_streams,
                 p->n_streams == 1 ? "" : "s", p->wait.n, p->wait.n == 1 ? "" : "s");
     dr_text_add(t, "  memory %s (bound %s, without reuse %s); proved free of races\n",
-                size_text(t->arena, (double)p->slab_bytes),
-                size_text(t->arena, (double)p->lower_bound_bytes),
-                size_text(t->arena, (double)p->no_reuse_bytes));
+                dr_bytes_text(t->arena, p->slab_bytes),
+                dr_bytes_text(t->arena, p->lower_bound_bytes),
+                dr_bytes_text(t->arena, p->no_reuse_bytes));
 }
 
 static int64_t node_parameters(const struct dr_graph *g, const struct dr_node *n) {

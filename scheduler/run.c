@@ -215,6 +215,8 @@ bool dr_run(struct dr_session *s, int64_t steps, const struct dr_watcher *w, str
     if (!dr_session_check(s, dr_state_checksums(&m, s->main.plan, s->arena, &before)))
         return false;
     const bool good = s->mode == DR_MODE_TRAIN ? train(s, steps, w, r) : pass_over(s, steps, w, r);
+    if (r->train.steps) /* an epoch was cut short */
+        dr_tally_finish(&r->train);
     const struct dr_status why = s->status;
     if (!dr_session_check(s, dr_state_checksums(&m, s->main.plan, s->arena, &after)))
         return false;

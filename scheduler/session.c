@@ -106,20 +106,17 @@ static struct dr_dataset *open_split(struct dr_session *s, uint32_t split, const
 
 bool dr_session_data(struct dr_session *s, enum dr_graph_mode mode) {
     const struct dr_model *m = s->model;
-    if (mode == DR_MODE_TRAIN) {
-        s->data = open_split(s, find_split(m, "train"), "train", true);
-        if (m->eval.present)
-            s->eval_data = open_split(s, m->eval.split, "test", false);
-        if (!s->data || (m->eval.present && !s->eval_data))
-            return false;
-    } else {
-        const uint32_t split = mode == DR_MODE_INFER ? find_split(m, "infer")
-                               : m->eval.present     ? m->eval.split
-                                                     : find_split(m, "test");
-        s->data = open_split(s, split, mode == DR_MODE_INFER ? "infer" : "test", false);
-        if (!s->data)
+    const char *const name = mode == DR_MODE_TRAIN ? "train" : "infer";
+    s->split = mode == DR_MODE_EVAL ? m->eval.split : find_split(m, name);
+    s->data = open_split(s, s->split, name, mode == DR_MODE_TRAIN);
+    if (mode == DR_MODE_TRAIN && m->eval.present) {
+        s->eval_split = m->eval.split;
+        s->eval_data = open_split(s, s->eval_split, "test", false);
+        if (!s->eval_data)
             return false;
     }
+    if (!s->data)
+        return false;
     s->batches = dr_dataset_batches(s->data);
     s->total_steps = s->batches;
     if (mode == DR_MODE_TRAIN)
@@ -129,11 +126,25 @@ bool dr_session_data(struct dr_session *s, enum dr_graph_mode mode) {
 
 /* ---- plans ---- */
 
-static bool check_data(struct dr_session *s, struct dr_dataset *data, const struct dr_graph *g) {
+static bool feeds(const struct dr_split *split, uint32_t input) {
+    for (uint32_t i = 0; i < split->source.n; i++)
+        if (split->source.at[i].input == input)
+            return true;
+    return false;
+}
+
+/* What can be said of a split only once the graph is known. */
+static bool check_data(struct dr_session *s, struct dr_dataset *data, uint32_t split_index,
+                       const struct dr_graph *g) {
     if (!data)
         return true;
+    const struct dr_split *split = &s->model->split.at[split_index];
     struct dr_column_want *want = DR_NEW_N(s->arena, struct dr_column_want, g->input.n + 1);
     dr_lane_want(g, want);
+    for (uint32_t i = 0; i < g->input.n; i++)
+        if (want[i].input != DR_NONE && !feeds(split, i))
+            return dr_error(s->diag, split->mark, "data.%s has no source for input '%s'",
+                            split->name, s->model->input.at[i].name);
     for (uint32_t i = 0; i < g->node.n; i++)
         if (g->mode == DR_MODE_TRAIN && (g->node.at[i].op->flags & DR_OP_WHOLE_BATCH) &&
             dr_dataset_pads(data))
@@ -172,10 +183,10 @@ bool dr_session_plan(struct dr_session *s, enum dr_graph_mode mode, const char *
         s->eval.wish.states_graph = s->main.graph;
         s->eval.graph = NULL;
         s->eval.plan = NULL;
-        if (!dr_compile(&s->eval) || !check_data(s, s->eval_data, s->eval.graph))
+        if (!dr_compile(&s->eval) || !check_data(s, s->eval_data, s->eval_split, s->eval.graph))
             return false;
     }
-    return check_data(s, s->data, s->main.graph);
+    return check_data(s, s->data, s->split, s->main.graph);
 }
 
 /* ---- start ---- */

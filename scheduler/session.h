@@ -24,6 +24,7 @@ struct dr_session {
 
     enum dr_graph_mode mode;
     struct dr_dataset *data, *eval_data; /* NULL before dr_session_data */
+    uint32_t split, eval_split;          /* theirs, indexes of the model */
     int64_t batches;                     /* of an epoch; 0: data not opened */
     int64_t total_steps;
 

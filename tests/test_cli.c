@@ -1,0 +1,269 @@
+/* The command line: exit codes, what goes to stdout and what to stderr, JSON keys, -o. */
+#include "tests/fake_cli.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct place {
+    char *folder, *yaml;
+};
+
+static struct place set_up(void) {
+    struct place p = {.folder = cli_folder()};
+    cli_quadrants(p.folder, 84);
+    p.yaml = cli_file(p.folder, "q.yaml", cli_quadrants_yaml);
+    return p;
+}
+
+static void tear_down(struct place *p) {
+    free(p->yaml);
+    cli_folder_remove(p->folder);
+}
+
+/* "%" in `args` stands for the model. */
+static struct cli_run run(const struct place *p, const char *args) {
+    char line[4096];
+    const char *mark = strchr(args, '%');
+    if (mark)
+        snprintf(line, sizeof line, "%.*s%s%s", (int)(mark - args), args, p->yaml, mark + 1);
+    else
+        snprintf(line, sizeof line, "%s", args);
+    return cli_run(DR_BINARY, line);
+}
+
+Test(cli, wrong_command_lines_exit_2) {
+    struct place p = set_up();
+    static const struct {
+        const char *args, *says;
+    } cases[] = {
+        {"", "MODEL.yaml is missing"},
+        {"--check", "MODEL.yaml is missing"},
+        {"--chekc %", "did you mean '--check'"},
+        {"--plan --dot %", "one mode at most: --plan or --dot"},
+        {"--check --check %", "one mode at most"},
+        {"% other.yaml", "one MODEL.yaml at most"},
+        {"-z %", "unknown option -z"},
+        {"--dump", "needs a value"},
+        {"-o", "needs a value"},
+        {"--dump nothing %", "no pass is named 'nothing'"},
+        {"--dump stagse %", "did you mean 'stages'"},
+        {"--check=1 %", "takes no value"},
+        {"--device gpu %", "cpu, cuda or cuda:N"},
+        {"--device cuda:x %", "cpu, cuda or cuda:N"},
+        {"--threads 0 %", "--threads wants"},
+        {"--threads 2x %", "--threads wants"},
+        {"--steps 10 %", "--steps"},
+        {"--steps -1 --bench %", "--steps wants"},
+        {"--json --dot %", "--json does not go with --dot"},
+        {"-v --dump load %", "-v does not go with --dump"},
+        {"--ops --set a=b", "--set does not go with --ops"},
+        {"--ops convv", "no op is named 'convv'"},
+        {"-q -v %", "contradict"},
+        {"--load x.safetensors %", "--load: not in this version"},
+        {"--save x.safetensors %", "--save: not in this version"},
+        {"--resume x %", "--resume: not in this version"},
+        {"--trace x %", "--trace: not in this version"},
+        {"--set nonsense %", "nonsense"},
+        {"--set train.stepz=3 %", "stepz"},
+        {"/nowhere/at/all.yaml", "/nowhere/at/all.yaml"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cli_run r = run(&p, cases[i].args);
+        cr_expect_eq(r.code, 2, "'%s': exit %d, %s", cases[i].args, r.code, r.err);
+        cr_expect_not_null(strstr(r.err, cases[i].says), "'%s' says: %s", cases[i].args, r.err);
+        cr_expect_str_empty(r.out, "'%s' printed: %s", cases[i].args, r.out);
+        cli_run_free(&r);
+    }
+    tear_down(&p);
+}
+
+Test(cli, help_and_version_go_to_stdout) {
+    static const char *const args[] = {"--help", "-h", "--version", "--help --bogus"};
+    for (int i = 0; i < 4; i++) {
+        struct cli_run r = cli_run(DR_BINARY, args[i]);
+        cr_expect_eq(r.code, 0);
+        cr_expect_not_null(strstr(r.out, "dagrun"));
+        cr_expect_str_empty(r.err);
+        cli_run_free(&r);
+    }
+}
+
+Test(cli, ops_reference) {
+    struct cli_run r = cli_run(DR_BINARY, "--ops");
+    cr_expect_eq(r.code, 0);
+    cr_expect_not_null(strstr(r.out, "conv2d"));
+    cr_expect_null(strstr(r.out, "total_loss"), "an internal op is listed");
+    cli_run_free(&r);
+    r = cli_run(DR_BINARY, "--ops conv2d");
+    cr_expect_eq(r.code, 0);
+    cr_expect_not_null(strstr(r.out, "filters"));
+    cr_expect_not_null(strstr(r.out, "required"));
+    cli_run_free(&r);
+    static const char *const json[] = {"--ops --json", "--ops conv2d --json"};
+    for (int i = 0; i < 2; i++) {
+        r = cli_run(DR_BINARY, json[i]);
+        json_t *j = json_loads(r.out, 0, NULL);
+        cr_expect_not_null(j, "%s", json[i]);
+        cr_expect_str_eq(json_string_value(json_object_get(j, "type")), "object");
+        json_decref(j);
+        cli_run_free(&r);
+    }
+}
+
+Test(cli, no_cuda_is_exit_3) {
+#ifndef DR_WITH_CUDA
+    struct place p = set_up();
+    struct cli_run r = run(&p, "--device cuda %");
+    cr_expect_eq(r.code, 3);
+    cr_expect_not_null(strstr(r.err, "without CUDA"));
+    cli_run_free(&r);
+    tear_down(&p);
+#endif
+}
+
+Test(cli, planning_modes) {
+    struct place p = set_up();
+    static const struct {
+        const char *args, *says;
+    } cases[] = {
+        {"--check %", "quadrants: training plan"},
+        {"--check -v %", "encoder.c0"},
+        {"--plan %", "stream"},
+        {"--dot %", "digraph"},
+        {"--dump load %", "net.c1"},
+        {"--dump fuse %", "net.c1"},
+        {"--dump stages %", "stage"},
+        {"--dump order %", "waits for"},
+        {"--dump memory %", "bytes"},
+        {"--dump proof %", "no race"},
+        {"--dump plan %", "net.c1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cli_run r = run(&p, cases[i].args);
+        cr_expect_eq(r.code, 0, "'%s': %s", cases[i].args, r.err);
+        cr_expect_not_null(strstr(r.out, cases[i].says), "'%s' printed: %s", cases[i].args, r.out);
+        cr_expect_str_empty(r.err, "'%s': %s", cases[i].args, r.err);
+        cli_run_free(&r);
+    }
+    tear_down(&p);
+}
+
+static void has_keys(const json_t *j, const char *const *keys, const char *what) {
+    for (; *keys; keys++)
+        cr_expect_not_null(json_object_get(j, *keys), "%s: no key %s", what, *keys);
+}
+
+Test(cli, json_objects) {
+    struct place p = set_up();
+    static const char *const base[] = {"model",     "version", "seed", "device",
+                                       "precision", "plan",    NULL};
+    static const char *const ran[] = {"steps",  "seconds", "steps_per_s", "images_per_s",
+                                      "losses", "metrics", NULL};
+    static const char *const plan[] = {
+        "policy",         "stages",   "streams",      "waits", "planned_bytes", "lower_bound_bytes",
+        "no_reuse_bytes", "bound_us", "predicted_us", NULL};
+    static const char *const bench[] = {"median", "p5", "p95", "steps_per_s", NULL};
+    static const char *const args[] = {"--json %",
+                                       "--check --json %",
+                                       "--plan --json %",
+                                       "--bench --steps 5 --json %",
+                                       "--verify --steps 5 --json %",
+                                       "--eval --json %"};
+    for (int i = 0; i < 6; i++) {
+        struct cli_run r = run(&p, args[i]);
+        cr_expect_eq(r.code, 0, "%s: %s", args[i], r.err);
+        json_t *j = json_loads(r.out, 0, NULL);
+        cr_assert_not_null(j, "%s printed: %s", args[i], r.out);
+        has_keys(j, base, args[i]);
+        has_keys(json_object_get(j, "plan"), plan, args[i]);
+        cr_expect_str_eq(json_string_value(json_object_get(j, "precision")), "fp32");
+        if (i == 0 || i == 5)
+            has_keys(j, ran, args[i]);
+        if (i == 1 || i == 2)
+            cr_expect_gt(json_array_size(json_object_get(json_object_get(j, "plan"), "nodes")), 5u);
+        if (i == 3)
+            has_keys(j, bench, args[i]);
+        json_decref(j);
+        cli_run_free(&r);
+    }
+    tear_down(&p);
+}
+
+Test(cli, a_run_learns_and_reports) {
+    struct place p = set_up();
+    struct cli_run r = run(&p, "--json %");
+    cr_assert_eq(r.code, 0, "%s", r.err);
+    json_t *j = json_loads(r.out, 0, NULL);
+    cr_expect_eq(json_integer_value(json_object_get(j, "steps")), 6 * 64 / 8);
+    cr_expect_lt(json_number_value(json_object_get(json_object_get(j, "losses"), "ce")), 0.5);
+    cr_expect_geq(json_number_value(json_object_get(json_object_get(j, "metrics"), "acc")), 0.9);
+    json_decref(j);
+    cli_run_free(&r);
+    r = run(&p, "%");
+    cr_expect_eq(r.code, 0);
+    cr_expect_not_null(strstr(r.out, "epoch 6, step 48"), "%s", r.out);
+    cr_expect_not_null(strstr(r.out, "eval at step 48"), "%s", r.out);
+    cr_expect_str_empty(r.err, "no bar where stderr is no terminal: %s", r.err);
+    cli_run_free(&r);
+    r = run(&p, "-q %");
+    cr_expect_eq(r.code, 0);
+    cr_expect_null(strstr(r.out, "epoch"), "%s", r.out);
+    cli_run_free(&r);
+    tear_down(&p);
+}
+
+Test(cli, output_file) {
+    struct place p = set_up();
+    char args[4096], path[1024];
+    snprintf(path, sizeof path, "%s/new/plan.dot", p.folder);
+    snprintf(args, sizeof args, "--dot -o %s %%", path);
+    struct cli_run r = run(&p, args);
+    cr_expect_eq(r.code, 0, "%s", r.err);
+    cr_expect_str_empty(r.out);
+    struct stat st;
+    cr_expect(stat(path, &st) == 0 && st.st_size > 100);
+    cli_run_free(&r);
+    static const char *const bad[] = {"/proc/nothing/x", "/dev/null/x", "/tmp"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(args, sizeof args, "--check -o %s %%", bad[i]);
+        r = run(&p, args);
+        cr_expect_eq(r.code, 1, "%s: exit %d", bad[i], r.code);
+        cr_expect_not_null(strstr(r.err, "cannot write"), "%s", r.err);
+        cli_run_free(&r);
+    }
+    tear_down(&p);
+}
+
+Test(cli, precision_is_said_once) {
+    struct place p = set_up();
+    struct cli_run r = run(&p, "--set precision=bf16 --set train.epochs=1 --json %");
+    cr_expect_eq(r.code, 0, "%s", r.err);
+    const char *first = strstr(r.err, "precision bf16");
+    cr_expect(first && !strstr(first + 1, "precision bf16"), "%s", r.err);
+    cr_expect_not_null(strstr(r.out, "\"fp32\""));
+    cli_run_free(&r);
+    tear_down(&p);
+}
+
+Test(cli, what_is_not_in_this_version) {
+    struct place p = set_up();
+    static const struct {
+        const char *args, *says;
+    } cases[] = {
+        {"--set train.save=x.safetensors %", "save"},
+        {"--set train.log=x.csv %", "log"},
+        {"--set subgraphs.encoder.weights=x.safetensors %", "weights"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cli_run r = run(&p, cases[i].args);
+        cr_expect_eq(r.code, 2, "%s: %d %s", cases[i].args, r.code, r.err);
+        cr_expect_not_null(strstr(r.err, "not"), "%s", r.err);
+        cr_expect_not_null(strstr(r.err, cases[i].says), "%s", r.err);
+        cli_run_free(&r);
+    }
+    tear_down(&p);
+}
