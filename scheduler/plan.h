@@ -103,7 +103,10 @@ struct dr_plan *dr_plan_make(struct dr_arena *a, const struct dr_graph *g,
                              const struct dr_plan_wish *wish, const struct dr_device_info *dev,
                              bool *too_large);
 
-/* The steps of dr_plan_make, in the order of the pass array; each fills its part of the plan. */
+/* The steps of dr_plan_make, in the order of the pass array; each fills its part of the plan.
+ * dr_plan_begin gives an empty one. */
+struct dr_plan *dr_plan_begin(struct dr_arena *a, const struct dr_graph *g,
+                              const struct dr_plan_wish *w);
 void dr_plan_choose(struct dr_plan *p, const struct dr_device_info *dev);
 bool dr_plan_stages(struct dr_plan *p, const struct dr_plan_wish *w,
                     const struct dr_device_info *dev);
@@ -112,6 +115,12 @@ bool dr_plan_streams(struct dr_plan *p, const struct dr_plan_wish *w,
 void dr_plan_waits(struct dr_plan *p); /* order, dependencies, reduction */
 bool dr_plan_memory(struct dr_plan *p, const struct dr_plan_wish *w);
 void dr_plan_bound(struct dr_plan *p, const struct dr_device_info *dev);
+/* False, after an error that names the largest values and the largest batch that fits, where the
+ * plan needs more memory than the device has. */
+bool dr_plan_fits(const struct dr_plan *p, const struct dr_device_info *dev);
+const char *dr_policy_name(enum dr_policy policy);
+/* "12.3 MiB" */
+const char *dr_bytes_text(struct dr_arena *a, uint64_t bytes);
 
 /* All dependencies of one slot against itself and earlier ones, before reduction: RAW, buffer
  * reuse, state. Independent of streams. */
