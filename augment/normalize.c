@@ -2,6 +2,7 @@
  * that mean and std are those of torchvision's Normalize after ToTensor, in RGB order. */
 #include "graph/op.h"
 #include "kernels/cpu/augment.h"
+#include "kernels/cuda/pointwise.h"
 
 struct normalize_attrs {
     struct dr_floats mean, std;
@@ -85,23 +86,44 @@ static struct dr_choice normalize_choose(const struct dr_graph *g, const struct 
     return choice;
 }
 
+/* (x * scale - mean) / std as x * mul + add; `offset` false: without the add (the gradient). */
+static void affine(const struct normalize_attrs *a, enum dr_dtype t, int64_t channel, bool offset,
+                   float *mul, float *add) {
+    const double std = item(&a->std, channel, 1);
+    *mul = (float)(scale_of(a, t) / std);
+    *add = offset ? (float)(-item(&a->mean, channel, 0) / std) : 0.0f;
+}
+
 static void run(const struct dr_launch *l, struct dr_cpu *cpu, bool offset) {
     const struct normalize_attrs *a = l->node->attrs;
     const struct dr_value *x = &l->value[l->node->in[0]], *y = &l->value[l->node->out[0]];
     const int64_t c = channels(&x->shape), n = y->bytes / (int64_t)sizeof(float);
     float *mul = l->workspace, *add = mul + c;
-    for (int64_t i = 0; i < c; i++) {
-        const double std = item(&a->std, i, 1);
-        mul[i] = (float)(scale_of(a, x->dtype) / std);
-        add[i] = offset ? (float)(-item(&a->mean, i, 0) / std) : 0.0f;
-    }
+    for (int64_t i = 0; i < c; i++)
+        affine(a, x->dtype, i, offset, &mul[i], &add[i]);
     if (x->dtype == DR_U8)
         dr_normalize_u8_cpu(cpu, l->in[0], l->out[0], n, c, mul, add);
     else
         dr_normalize_f32_cpu(cpu, l->in[0], l->out[0], n, c, mul, add);
 }
+DR_CUDA_LAUNCHER run_cuda(const struct dr_launch *l, struct dr_cuda *cuda, bool offset) {
+    const struct normalize_attrs *a = l->node->attrs;
+    const struct dr_value *x = &l->value[l->node->in[0]], *y = &l->value[l->node->out[0]];
+    const int64_t c = channels(&x->shape), rows = y->bytes / (int64_t)sizeof(float) / c;
+    int err = 0;
+    for (int64_t c0 = 0; c0 < c && !err; c0 += DR_CUDA_CHANNELS) {
+        struct dr_cuda_affine f = {.c0 = c0};
+        for (f.n = 0; f.n < DR_CUDA_CHANNELS && c0 + f.n < c; f.n++)
+            affine(a, x->dtype, c0 + f.n, offset, &f.mul[f.n], &f.add[f.n]);
+        err = dr_cuda_normalize(l->in[0], x->dtype == DR_U8, l->out[0], rows, c, &f, cuda->stream);
+    }
+    return err;
+}
 static void normalize_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     run(l, cpu, true);
+}
+DR_CUDA_LAUNCHER normalize_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    return run_cuda(l, cuda, true);
 }
 
 const struct dr_op dr_op_normalize = {
@@ -119,6 +141,7 @@ const struct dr_op dr_op_normalize = {
     .cost = normalize_cost,
     .choose = normalize_choose,
     .cpu = normalize_cpu,
+    DR_CUDA(normalize_cuda),
 };
 
 static bool normalize_grad_infer(struct dr_infer *c) {
@@ -127,6 +150,9 @@ static bool normalize_grad_infer(struct dr_infer *c) {
 }
 static void normalize_grad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     run(l, cpu, false);
+}
+DR_CUDA_LAUNCHER normalize_grad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    return run_cuda(l, cuda, false);
 }
 
 const struct dr_op dr_op_normalize_grad = {
@@ -143,6 +169,7 @@ const struct dr_op dr_op_normalize_grad = {
     .cost = normalize_cost,
     .choose = normalize_choose,
     .cpu = normalize_grad_cpu,
+    DR_CUDA(normalize_grad_cuda),
 };
 
 static void normalize_backward(struct dr_grad *c) {

@@ -3,6 +3,7 @@
  * part ways. */
 #include "graph/op.h"
 #include "kernels/cpu/augment.h"
+#include "kernels/cuda/pointwise.h"
 
 enum { HORIZONTAL, VERTICAL, BOTH };
 
@@ -66,6 +67,20 @@ static void random_flip_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     }
 }
 
+DR_CUDA_LAUNCHER random_flip_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct random_flip_attrs *a = l->node->attrs;
+    const struct dr_batch *batch = l->in[l->node->n_in - 1];
+    int err = 0;
+    for (uint32_t i = 0; i < l->node->n_out && !err; i++) {
+        const struct dr_value *v = &l->value[l->node->out[i]];
+        const int64_t c = v->shape.rank == 4 ? v->shape.dim[3] : 1;
+        err = dr_cuda_flip(a->axis != VERTICAL, a->axis != HORIZONTAL, a->p, l->seed, l->node->key,
+                           batch, l->in[i], l->out[i], v->shape.dim[0], v->shape.dim[1],
+                           v->shape.dim[2], c * (int64_t)dr_dtype_bytes(v->dtype), cuda->stream);
+    }
+    return err;
+}
+
 const struct dr_op dr_op_random_flip = {
     .name = "random_flip",
     .doc = "Flips each sample with probability p; all inputs (images, masks) by the same draw.",
@@ -79,4 +94,5 @@ const struct dr_op dr_op_random_flip = {
     .infer = random_flip_infer,
     .cost = random_flip_cost,
     .cpu = random_flip_cpu,
+    DR_CUDA(random_flip_cuda),
 };

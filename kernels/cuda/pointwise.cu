@@ -167,11 +167,11 @@ __global__ void flip_kernel(const flip f, const dr_batch *batch, const unsigned 
 }
 
 template <class T>
-__global__ void normalize_kernel(const T *x, float *y, int64_t n, int64_t c,
+__global__ void normalize_kernel(const T *x, float *y, int64_t rows, int64_t c,
                                  const dr_cuda_affine a) {
-    DR_GRID_LOOP(i, n) {
-        const int64_t k = i % c;
-        y[i] = __fmaf_rn((float)x[i], a.mul[k], a.add[k]);
+    DR_GRID_LOOP(i, rows * a.n) {
+        const int64_t k = i % a.n, at = i / a.n * c + a.c0 + k;
+        y[at] = __fmaf_rn((float)x[at], a.mul[k], a.add[k]);
     }
 }
 
@@ -272,15 +272,13 @@ extern "C" int dr_cuda_flip(bool horizontal, bool vertical, double p, uint64_t s
     return done();
 }
 
-extern "C" int dr_cuda_normalize(const void *x, bool u8, float *y, int64_t n, int64_t c,
+extern "C" int dr_cuda_normalize(const void *x, bool u8, float *y, int64_t rows, int64_t c,
                                  const struct dr_cuda_affine *a, cudaStream_t s) {
-    if (c > DR_CUDA_CHANNELS) {
-        return (int)cudaErrorInvalidValue;
-    }
+    const unsigned blocks = dr_blocks(rows * a->n);
     if (u8) {
-        normalize_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>((const uint8_t *)x, y, n, c, *a);
+        normalize_kernel<<<blocks, DR_THREADS, 0, s>>>((const uint8_t *)x, y, rows, c, *a);
     } else {
-        normalize_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>((const float *)x, y, n, c, *a);
+        normalize_kernel<<<blocks, DR_THREADS, 0, s>>>((const float *)x, y, rows, c, *a);
     }
     return done();
 }

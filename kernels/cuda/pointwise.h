@@ -58,12 +58,13 @@ int dr_cuda_sgd(const struct dr_cuda_sgd *a, int64_t n, const float *g, float *w
 int dr_cuda_flip(bool horizontal, bool vertical, double p, uint64_t seed, uint64_t key,
                  const struct dr_batch *batch, const void *x, void *y, int64_t n, int64_t h,
                  int64_t w, int64_t pixel, dr_stream s);
-/* y = x * mul[c] + add[c]. x is u8 or f32. Up to DR_CUDA_CHANNELS channels travel as arguments. */
-#define DR_CUDA_CHANNELS 64
+/* y = x * mul + add for channels [c0, c0 + n) of x, y [rows, c]; x is u8 or f32. */
+#define DR_CUDA_CHANNELS 64 /* of one launch: the factors travel as arguments */
 struct dr_cuda_affine {
+    int64_t c0, n;
     float mul[DR_CUDA_CHANNELS], add[DR_CUDA_CHANNELS];
 };
-int dr_cuda_normalize(const void *x, bool u8, float *y, int64_t n, int64_t c,
+int dr_cuda_normalize(const void *x, bool u8, float *y, int64_t rows, int64_t c,
                       const struct dr_cuda_affine *a, dr_stream s);
 
 #ifdef __cplusplus
