@@ -1,0 +1,248 @@
+/* The run loop with real ops: exactly `steps` updates, the same bits whatever the schedule, eval
+ * beside training, losses that are not finite, interruption, the embedding API. */
+#include "scheduler/dagrun.h"
+#include "scheduler/run.h"
+#include "tests/fake_cli.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct place {
+    char *folder, *yaml;
+};
+
+static struct place set_up(void) {
+    struct place p = {.folder = cli_folder()};
+    cli_quadrants(p.folder, 84);
+    p.yaml = cli_file(p.folder, "q.yaml", cli_quadrants_yaml);
+    return p;
+}
+
+static void tear_down(struct place *p) {
+    free(p->yaml);
+    cli_folder_remove(p->folder);
+}
+
+struct outcome {
+    bool good;
+    enum dr_exit code;
+    char text[256];
+    struct dr_results r;
+    uint64_t records, weights; /* digests; records of training steps, states by id */
+    uint64_t encoder;          /* digest of the frozen weight */
+    int64_t next;              /* records came in the order 0, 1, ... below it */
+    bool in_order;
+    uint32_t epochs, evals;
+    double acc, ce;
+    int64_t stop_at; /* in: set the flag at this step; < 0 */
+    volatile sig_atomic_t stop;
+};
+
+static bool on_record(void *ctx, const struct dr_record *r) {
+    struct outcome *o = ctx;
+    const uint64_t pair[2] = {o->records, dr_hash(r->base, r->at->record_bytes)};
+    o->records = dr_hash(pair, sizeof pair);
+    o->in_order &= r->step == o->next++;
+    return true;
+}
+
+static void on_step(void *ctx, int64_t step, const struct dr_tally *t) {
+    struct outcome *o = ctx;
+    (void)t;
+    if (o->stop_at >= 0 && step == o->stop_at)
+        o->stop = 1;
+}
+
+static void on_epoch(void *ctx, int64_t epoch, int64_t steps, const struct dr_tally *t) {
+    struct outcome *o = ctx;
+    (void)steps;
+    cr_expect_eq(epoch, (int64_t)o->epochs++);
+    o->ce = t->loss[0].mean;
+}
+
+static void on_evaluated(void *ctx, int64_t steps, const struct dr_tally *t) {
+    struct outcome *o = ctx;
+    (void)steps;
+    o->evals++;
+    o->acc = t->metric[0].mean;
+}
+
+/* `sets`: assignments of --set, ended by NULL. */
+static void run(const struct place *p, const char *const *sets, uint32_t threads, int64_t steps,
+                struct outcome *o) {
+    uint32_t n = 0;
+    while (sets[n])
+        n++;
+    const struct dr_watcher w = {on_step, on_epoch, on_evaluated, on_record, o};
+    struct dr_session *s = dr_session_create();
+    o->in_order = true;
+    const bool ready = dr_session_load(s, p->yaml, sets, n) &&
+                       dr_session_device(s, "cpu", threads) && dr_session_data(s, DR_MODE_TRAIN) &&
+                       dr_session_plan(s, DR_MODE_TRAIN, NULL, NULL) &&
+                       dr_session_start(s, &o->stop);
+    cr_assert(ready, "%s%s", dr_diag_text(s->diag), s->status.text);
+    o->good = dr_run(s, steps, &w, &o->r);
+    o->code = dr_session_exit(s);
+    snprintf(o->text, sizeof o->text, "%s", s->status.text);
+    const struct dr_memory m = dr_session_memory(s);
+    uint64_t *sums;
+    cr_assert_eq(dr_state_checksums(&m, s->main.plan, s->arena, &sums).code, DR_OK);
+    const struct dr_graph *g = s->main.graph;
+    for (uint32_t i = 0; i < g->value.n; i++) {
+        if (g->value.at[i].kind != DR_STATE || g->value.at[i].cls == DR_HEALTH)
+            continue;
+        const uint64_t pair[2] = {o->weights, sums[i]};
+        o->weights = dr_hash(pair, sizeof pair);
+        if (!strcmp(g->value.at[i].name, "encoder.c0.weight"))
+            o->encoder = sums[i];
+    }
+    dr_session_destroy(s);
+}
+
+Test(run, exactly_the_steps_in_order) {
+    struct place p = set_up();
+    static const char *const none[] = {NULL};
+    for (int64_t steps = 1; steps <= 17; steps++) {
+        struct outcome o = {.stop_at = -1};
+        run(&p, none, 2, steps, &o);
+        cr_expect(o.good, "%s", o.text);
+        cr_expect_eq(o.r.steps, steps);
+        cr_expect(o.in_order && o.next == steps, "%lld records", (long long)o.next);
+        cr_expect_eq(o.epochs, (uint32_t)((steps + 7) / 8)); /* 64 samples, batch 8 */
+        cr_expect_eq(o.evals, (uint32_t)((steps + 7) / 8));
+    }
+    tear_down(&p);
+}
+
+Test(run, same_bits_for_every_schedule) {
+    struct place p = set_up();
+    static const char *const policies[] = {"sequential", "stage", "matching", "list"};
+    static const char *const depths[] = {"off", "1", "2", "auto"};
+    for (int64_t steps = 9; steps <= 12; steps++) { /* every remainder of U = 1, 2, 4 */
+        static const char *const plain[] = {"schedule={policy: sequential, pipeline: off}", NULL};
+        struct outcome want = {.stop_at = -1};
+        run(&p, plain, 1, steps, &want);
+        for (int i = 0; i < 4; i++)
+            for (int d = 0; d < 4; d++)
+                for (int n = 1; n <= 4; n += 3) {
+                    char set[128];
+                    snprintf(set, sizeof set, "schedule={policy: %s, pipeline: %s, streams: %d}",
+                             policies[i], depths[d], n);
+                    const char *const sets[] = {set, NULL};
+                    struct outcome o = {.stop_at = -1};
+                    run(&p, sets, (uint32_t)n, steps, &o);
+                    cr_expect(o.records == want.records && o.weights == want.weights, "%s, %lld",
+                              set, (long long)steps);
+                    cr_expect_eq(o.encoder, want.encoder);
+                }
+    }
+    tear_down(&p);
+}
+
+Test(run, evaluation_changes_nothing) {
+    struct place p = set_up();
+    static const char *const sets[][2] = {
+        {"eval.every=1 epoch", NULL}, {"eval.every=3 steps", NULL}, {"eval.every=4 epochs", NULL}};
+    struct outcome o[3];
+    for (int i = 0; i < 3; i++) {
+        o[i] = (struct outcome){.stop_at = -1};
+        run(&p, sets[i], 2, 16, &o[i]);
+        cr_expect(o[i].good, "%s", o[i].text);
+        cr_expect_eq(o[i].records, o[0].records, "%s", sets[i][0]);
+        cr_expect_eq(o[i].weights, o[0].weights, "%s", sets[i][0]);
+        cr_expect_float_eq(o[i].acc, o[0].acc, 1e-12);
+    }
+    cr_expect_eq(o[0].evals, 2u);
+    cr_expect_eq(o[1].evals, 6u); /* after steps 3, 6, 9, 12, 15 and at the end */
+    cr_expect_eq(o[2].evals, 1u);
+    tear_down(&p);
+}
+
+/* 20 samples in batches of 8: the padding must not count. */
+Test(run, every_sample_is_evaluated_once) {
+    struct place p = set_up();
+    struct outcome o = {.stop_at = -1};
+    static const char *const none[] = {NULL};
+    run(&p, none, 2, 5, &o);
+    const double hits = o.acc * 20;
+    cr_expect_float_eq(hits, round(hits), 1e-9, "accuracy %g is no multiple of 1/20", o.acc);
+    tear_down(&p);
+}
+
+Test(run, a_loss_that_is_not_finite) {
+    struct place p = set_up();
+    static const char *const depths[] = {"schedule.pipeline=off", "schedule.pipeline=auto"};
+    for (int i = 0; i < 2; i++) {
+        const char *const sets[] = {"train.optimizer.lr=1e30", depths[i], NULL};
+        struct outcome o = {.stop_at = -1}, before = {.stop_at = -1};
+        run(&p, sets, 2, 40, &o);
+        cr_expect_not(o.good);
+        cr_expect_eq(o.code, DR_FAILED);
+        cr_expect_not_null(strstr(o.text, "the loss is not finite; first at node 'net."), "%s",
+                           o.text);
+        cr_expect_not_null(strstr(o.text, "samples "), "%s", o.text);
+        long long step = -1;
+        cr_assert_eq(sscanf(o.text, "step %lld", &step), 1, "%s", o.text);
+        cr_expect(step > 0 && step < 40);
+        cr_expect_eq(o.r.steps, step);
+        run(&p, sets, 2, step, &before); /* M froze before the bad step's updates */
+        cr_expect(before.good, "%s", before.text);
+        cr_expect_eq(o.weights, before.weights);
+    }
+    tear_down(&p);
+}
+
+Test(run, interruption_finishes_the_step) {
+    struct place p = set_up();
+    static const char *const none[] = {NULL};
+    struct outcome o = {.stop_at = 10}, same = {.stop_at = -1};
+    run(&p, none, 2, 48, &o);
+    cr_expect_not(o.good);
+    cr_expect_eq(o.code, DR_INTERRUPTED);
+    cr_expect(o.r.steps > 10 && o.r.steps < 48, "%lld", (long long)o.r.steps);
+    cr_expect_eq(o.next, o.r.steps);
+    run(&p, none, 2, o.r.steps, &same);
+    cr_expect_eq(o.records, same.records);
+    cr_expect_eq(o.weights, same.weights);
+    tear_down(&p);
+}
+
+static int count_steps(void *ctx, int64_t step, double loss) {
+    (void)loss;
+    *(int64_t *)ctx = step + 1;
+    return 0;
+}
+
+Test(run, embedding) {
+    struct place p = set_up();
+    char why[512] = "";
+    int64_t seen = 0;
+    cr_expect_null(dagrun_open("/nowhere.yaml", NULL, why, sizeof why));
+    cr_expect_not_null(strstr(why, "/nowhere.yaml"), "%s", why);
+    struct dagrun *d = dagrun_open(p.yaml, NULL, why, sizeof why);
+    cr_assert(d, "%s", why);
+    cr_expect_not_null(strstr(dagrun_plan(d), "stream"));
+    dagrun_close(d);
+    const char *const fewer[] = {"train.epochs=2"};
+    const struct dagrun_options two = {
+        .set = fewer, .n_set = 1, .on_step = count_steps, .ctx = &seen};
+    d = dagrun_open(p.yaml, &two, why, sizeof why);
+    cr_assert(d, "%s", why);
+    cr_expect_eq(dagrun_run(d, why, sizeof why), 0, "%s", why);
+    cr_expect_eq(seen, 16);
+    cr_expect_eq(dagrun_steps(d), 16);
+    cr_expect(dagrun_loss(d, "ce") > 0 && dagrun_loss(d, "total") > 0);
+    cr_expect(dagrun_metric(d, "acc") >= 0 && dagrun_metric(d, "acc") <= 1);
+    cr_expect(isnan(dagrun_loss(d, "none")) && isnan(dagrun_metric(d, "none")));
+    float w[16];
+    cr_expect_eq(dagrun_weight(d, "net.logits.bias", NULL, 0), 4u);
+    cr_expect_eq(dagrun_weight(d, "net.logits.bias", w, 16), 4u);
+    cr_expect(isfinite(w[0]));
+    cr_expect_eq(dagrun_weight(d, "net.logits.nothing", w, 16), 0u);
+    cr_expect_eq(dagrun_run(d, why, sizeof why), 1);
+    dagrun_close(d);
+    tear_down(&p);
+}
