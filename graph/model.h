@@ -76,6 +76,7 @@ struct dr_decl {      /* one node of the file after blocks are expanded */
     bool frozen;
     uint32_t optimizer; /* index into dr_model.optimizer, DR_NONE: not trained by any */
     uint32_t share;     /* earlier node of the model whose weights it uses; DR_NONE */
+    const struct dr_weights *weights; /* the nearest `weights:` (node, use of a block, subgraph) */
     struct dr_mark mark;
 };
 
