@@ -297,8 +297,7 @@ static int model_modes(struct dr_cli *c, struct dr_session *s) {
     if (c->mode == DR_CLI_CHECK || c->mode == DR_CLI_PLAN || c->mode == DR_CLI_DOT ||
         c->mode == DR_CLI_DUMP)
         return plan_modes(c, s, mode);
-    if (!dr_session_supported(s, mode) || !dr_session_data(s, mode) ||
-        !dr_session_plan(s, mode, NULL, NULL))
+    if (!dr_session_data(s, mode) || !dr_session_plan(s, mode, NULL, NULL))
         return failed(s);
     catch_interrupts();
     if (c->mode == DR_CLI_BENCH)

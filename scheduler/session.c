@@ -224,22 +224,3 @@ bool dr_session_start(struct dr_session *s, const volatile sig_atomic_t *stop) {
         return false;
     return !s->with_eval || open_lane(s, &s->eval_lane, s->eval.plan, s->eval_data, stop);
 }
-
-bool dr_session_supported(struct dr_session *s, enum dr_graph_mode mode) {
-    const struct dr_model *m = s->model;
-    bool good = true;
-    for (uint32_t i = 0; i < m->weights.n; i++)
-        if (m->weights.at[i].file)
-            good = dr_error(s->diag, m->weights.at[i].mark,
-                            "weights files are not read in this version; use `weights: random`");
-    if (mode == DR_MODE_TRAIN && (m->train.save || m->train.save_best))
-        good = dr_error(s->diag, m->train.mark, "train: `save` is not in this version; remove it");
-    if (mode == DR_MODE_TRAIN && m->train.log)
-        good = dr_error(s->diag, m->train.mark, "train: `log` is not in this version; remove it");
-    if (mode == DR_MODE_INFER)
-        for (uint32_t i = 0; i < m->output.n; i++)
-            good = dr_error(s->diag, m->output.at[i].mark,
-                            "outputs: '%s': output files are not written in this version",
-                            m->output.at[i].name);
-    return good;
-}

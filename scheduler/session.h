@@ -59,7 +59,5 @@ enum dr_exit dr_session_exit(const struct dr_session *s);
 bool dr_session_fail(struct dr_session *s, enum dr_exit code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 bool dr_session_check(struct dr_session *s, struct dr_status status);
-/* What this version cannot do with the model yet, reported in the sink: false. */
-bool dr_session_supported(struct dr_session *s, enum dr_graph_mode mode);
 
 #endif
