@@ -482,10 +482,9 @@ static const char *bad_character(struct reader *r, size_t i, size_t *len) {
 /* As libyaml sees lines: after LF, CR, NEL, LS or PS. */
 static bool begins_line(const struct reader *r, size_t i) {
     const char *p = r->text + i;
-    size_t before = i - r->base;
-    return !before || p[-1] == '\n' || p[-1] == '\r' ||
-           (before > 1 && !memcmp(p - 2, "\xC2\x85", 2)) ||
-           (before > 2 && (!memcmp(p - 3, "\xE2\x80\xA8", 3) || !memcmp(p - 3, "\xE2\x80\xA9", 3)));
+    return i == 0 || i == r->base || p[-1] == '\n' || p[-1] == '\r' ||
+           (i > 1 && !memcmp(p - 2, "\xC2\x85", 2)) ||
+           (i > 2 && (!memcmp(p - 3, "\xE2\x80\xA8", 3) || !memcmp(p - 3, "\xE2\x80\xA9", 3)));
 }
 
 /* What is no text at all is said before libyaml sees it. So are %TAG lines: tags are refused
