@@ -1,0 +1,22 @@
+/* Private to graph/dot*.c: which nodes are drawn as one box. */
+#ifndef DR_GRAPH_DOT_GROUPS_H
+#define DR_GRAPH_DOT_GROUPS_H
+
+#include "graph/passes.h"
+
+#define DR_DOT_MANY 200 /* from here on chains collapse: dot slows down, and so does the reader */
+
+struct dr_dot_groups {
+    uint32_t *of;   /* by node: the group's first node */
+    uint32_t *size; /* by node: of a first node, the group's nodes */
+    uint32_t *last; /* by node: of a first node, the group's last node */
+    uint32_t n;     /* groups */
+};
+struct dr_dot_groups dr_dot_group(const struct dr_dot *d, struct dr_arena *a);
+
+/* An edge that says something: states and the batch header, which nearly everything reads, tie
+ * nodes together only in the picture's margins. */
+bool dr_dot_is_plain(const struct dr_graph *g, uint32_t value);
+uint8_t dr_dot_stream(const struct dr_dot *d, uint32_t node);
+
+#endif
