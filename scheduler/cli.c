@@ -189,7 +189,7 @@ static bool consistent(struct dr_cli *c) {
     const char *mode = mode_names[c->mode] ? mode_names[c->mode] : "a run";
     const char *wrong = NULL;
     if (c->steps && c->mode != DR_CLI_BENCH && c->mode != DR_CLI_VERIFY)
-        wrong = "--steps (it goes with --bench and --verify; a run's steps are train.steps)";
+        wrong = "--steps";
     else if (c->json && (c->mode == DR_CLI_DOT || c->mode == DR_CLI_DUMP))
         wrong = "--json";
     else if (c->mode == DR_CLI_OPS && (c->device || c->n_sets || c->threads || c->quiet))
@@ -197,7 +197,7 @@ static bool consistent(struct dr_cli *c) {
     else if (c->verbose && (c->mode == DR_CLI_OPS || c->mode == DR_CLI_DUMP))
         wrong = "-v";
     if (wrong)
-        dr_cli_error("%s does not go with %s", mode, wrong);
+        dr_cli_error("%s does not go with %s", wrong, mode);
     else if (c->quiet && c->verbose)
         dr_cli_error("%s", wrong = "-q and -v contradict each other");
     else if (!c->model && c->mode != DR_CLI_OPS)

@@ -1,5 +1,6 @@
 /* The run loop with real ops: exactly `steps` updates, the same bits whatever the schedule, eval
  * beside training, losses that are not finite, interruption, the embedding API. */
+#include "augment/npy.h"
 #include "scheduler/dagrun.h"
 #include "scheduler/run.h"
 #include "tests/fake_cli.h"
@@ -176,7 +177,8 @@ Test(run, a_loss_that_is_not_finite) {
     struct place p = set_up();
     static const char *const depths[] = {"schedule.pipeline=off", "schedule.pipeline=auto"};
     for (int i = 0; i < 2; i++) {
-        const char *const sets[] = {"train.optimizer.lr=1e30", depths[i], NULL};
+        const char *const sets[] = {"train.optimizer.lr=1e6", "subgraphs.net.nodes.n1={op: relu}",
+                                    depths[i], NULL};
         struct outcome o = {.stop_at = -1}, before = {.stop_at = -1};
         run(&p, sets, 2, 40, &o);
         cr_expect_not(o.good);
@@ -192,6 +194,28 @@ Test(run, a_loss_that_is_not_finite) {
         cr_expect(before.good, "%s", before.text);
         cr_expect_eq(o.weights, before.weights);
     }
+    tear_down(&p);
+}
+
+/* A NaN in the data: the message names the node that copies it and a batch with that sample. */
+Test(run, a_sample_that_is_not_finite) {
+    struct place p = set_up();
+    enum { N = 84, BAD = 37 };
+    static float image[N * 16];
+    char path[1024];
+    for (int i = 0; i < N * 16; i++)
+        image[i] = (float)(i % 7) / 7.0f;
+    image[BAD * 16 + 3] = NAN;
+    snprintf(path, sizeof path, "%s/images.npy", p.folder);
+    const int64_t dim[] = {N, 4, 4, 1};
+    cr_assert_eq(dr_npy_write(path, "<f4", dim, 4, image, sizeof image), 0);
+    static const char *const sets[] = {"inputs.image.dtype=f32", NULL};
+    struct outcome o = {.stop_at = -1};
+    run(&p, sets, 2, 40, &o);
+    cr_expect_eq(o.code, DR_FAILED);
+    cr_expect_not_null(strstr(o.text, "first at node 'data.image'"), "%s", o.text);
+    cr_expect_not_null(strstr(o.text, "37"), "%s", o.text);
+    cr_expect(o.r.steps < 8, "every sample comes in the first epoch");
     tear_down(&p);
 }
 
