@@ -50,7 +50,8 @@ uint32_t rig_input(struct rig *r, const char *name, enum dr_dtype t, struct dr_s
     g->node.at[n].n_out = 1;
     if (meaning != DR_HEADER)
         *dr_push(g->arena, &g->input) = v;
-    rig_set(r, v, bytes);
+    if (bytes)
+        rig_set(r, v, bytes);
     return v;
 }
 
@@ -74,6 +75,7 @@ struct rig rig_create(int64_t batch) {
     r.g->batch = batch;
     r.g->header =
         rig_input(&r, "header", DR_U8, DR_SHAPE((int64_t)dr_batch_bytes(batch)), DR_HEADER, NULL);
+    rig_set(&r, r.g->header, NULL);
     rig_header(&r, 0, (uint32_t)batch);
     return r;
 }

@@ -23,7 +23,7 @@ void rig_free(struct rig *r);
 const char *rig_text(const struct rig *r); /* diagnostics */
 void rig_header(struct rig *r, uint64_t step, uint32_t n_valid);
 
-/* An input with these bytes (NULL: to be set later). Returns the value. */
+/* An input with these bytes (NULL: no buffer until rig_set). Returns the value. */
 uint32_t rig_input(struct rig *r, const char *name, enum dr_dtype t, struct dr_shape s,
                    enum dr_meaning meaning, const void *bytes);
 uint32_t rig_floats(struct rig *r, const char *name, struct dr_shape s, const float *x);

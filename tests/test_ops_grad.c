@@ -291,10 +291,12 @@ static uint32_t build(struct rig *r, const struct grad_case *c) {
         name[1] = (char)('0' + i);
         if (i == 1 && c->classes) {
             in[i] = rig_input(r, name, DR_I32, c->in[i], DR_LABEL, NULL);
+            rig_set(r, in[i], NULL);
             for (int64_t k = 0; k < count(&c->in[i]); k++)
                 ((int32_t *)r->at[in[i]])[k] = (int32_t)(k * 7 % c->classes);
         } else {
             in[i] = rig_floats(r, name, c->in[i], NULL);
+            rig_set(r, in[i], NULL);
             fill(rig_f32(r, in[i]), count(&c->in[i]), c->spread);
         }
     }
@@ -356,6 +358,7 @@ static void check_case(const struct grad_case *c) {
     cr_assert_leq(n_out, 3);
     if (!loss) {
         dy[0] = rig_floats(&r, "dy", r.g->value.at[y].shape, NULL);
+        rig_set(&r, dy[0], NULL);
         fill(rig_f32(&r, dy[0]), rig_elements(&r, dy[0]), false);
     }
     for (uint32_t i = 0; i < r.g->node.at[node].n_in; i++) {
