@@ -239,14 +239,15 @@ static void write_node(const struct dot *o, uint32_t first, const char *indent) 
     dr_text_add(t, "\"];\n");
 }
 
-/* ---- clusters: forward and backward parts of each subgraph ---- */
+/* ---- clusters: forward and backward parts of each subgraph, updates with the latter ---- */
 enum part { NO_CLUSTER, FORWARD_PART, BACKWARD_PART };
 
 static enum part part_of(const struct dr_node *n) {
-    if (n->subgraph == DR_NONE || n->role == DR_ROLE_UPDATE || n->role == DR_ROLE_READBACK) {
+    if (n->subgraph == DR_NONE || n->role == DR_ROLE_READBACK) {
         return NO_CLUSTER;
     }
-    return n->role == DR_ROLE_BACKWARD ? BACKWARD_PART : FORWARD_PART;
+    const bool behind = n->role == DR_ROLE_BACKWARD || n->role == DR_ROLE_UPDATE;
+    return behind ? BACKWARD_PART : FORWARD_PART;
 }
 
 static void open_cluster(const struct dot *o, uint32_t subgraph, enum part part) {
@@ -255,7 +256,7 @@ static void open_cluster(const struct dot *o, uint32_t subgraph, enum part part)
                 part == FORWARD_PART ? "forward" : "backward");
     dr_text_add(o->t, "%s", s->frozen ? "\u2744 " : "");
     add_escaped(o->t, s->name);
-    dr_text_add(o->t, "%s%s\";\n", part == BACKWARD_PART ? ", backward" : "",
+    dr_text_add(o->t, "%s%s\";\n", part == BACKWARD_PART ? ", backward and updates" : "",
                 s->frozen ? " (frozen)" : "");
     dr_text_add(o->t,
                 "    style=\"rounded,filled\"; color=\"#C9CDD2\"; fillcolor=\"%s\"; "
@@ -413,7 +414,8 @@ void dr_dot_write(const struct dr_dot *d, struct dr_text *t) {
     if (o.group.n != d->g->node.n) {
         dr_text_add(t, " in %u boxes", o.group.n);
     }
-    dr_text_add(t, ", %u edges, %u streams\n", o.edge.n, d->stream ? d->n_streams : 1);
+    const uint32_t streams = d->stream ? d->n_streams : 1;
+    dr_text_add(t, ", %u edges, %u stream%s\n", o.edge.n, streams, streams == 1 ? "" : "s");
     dr_text_add(t, "digraph dagrun {\n"
                    "  graph [rankdir=TB, labelloc=t, labeljust=l, fontsize=18, nodesep=0.25, "
                    "ranksep=0.4, fontname=\"Helvetica,Arial,sans-serif\", label=\"");
