@@ -146,7 +146,8 @@ struct dr_op {
 /* A CUDA launcher stands beside its CPU one in the op's file: DR_CUDA_LAUNCHER f(l, cuda) {...},
  * and DR_CUDA(f) in the row. It compiles everywhere (kernels/cuda/ headers need no toolkit) and is
  * dropped from builds without CUDA, where nothing refers to it. */
-#define DR_CUDA_LAUNCHER static __attribute__((unused)) int
+#define DR_CUDA_LAUNCHER static inline __attribute__((unused)) int /* inline: dropped at -O0 too   \
+                                                                    */
 #ifdef DR_WITH_CUDA
 #define DR_CUDA(f) .cuda = f
 #else
