@@ -145,9 +145,9 @@ struct dr_op {
 };
 /* A CUDA launcher stands beside its CPU one in the op's file: DR_CUDA_LAUNCHER f(l, cuda) {...},
  * and DR_CUDA(f) in the row. It compiles everywhere (kernels/cuda/ headers need no toolkit) and is
- * dropped from builds without CUDA, where nothing refers to it. */
-#define DR_CUDA_LAUNCHER static inline __attribute__((unused)) int /* inline: dropped at -O0 too   \
-                                                                    */
+ * dropped from builds without CUDA, where nothing refers to it (at -O0 only because it is inline).
+ */
+#define DR_CUDA_LAUNCHER static inline __attribute__((unused)) int
 #ifdef DR_WITH_CUDA
 #define DR_CUDA(f) .cuda = f
 #else
