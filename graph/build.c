@@ -377,6 +377,22 @@ static void add_results(struct build *b) {
     }
 }
 
+/* Training leaves out what only metrics and outputs read; that is no mistake of the file's. */
+static void mark_elsewhere(struct build *b) {
+    const struct dr_model *m = b->m;
+    struct dr_graph *g = b->g;
+    for (uint32_t i = 0; i < m->metric.n + m->output.n && g->mode == DR_MODE_TRAIN; i++) {
+        const bool metric = i < m->metric.n;
+        const struct dr_ref *r = metric ? m->metric.at[i].in : &m->output.at[i - m->metric.n].in;
+        for (uint32_t j = 0; j < (metric ? m->metric.at[i].n_in : 1); j++) {
+            const uint32_t v = value_of(b, &r[j]);
+            if (v != DR_NONE) {
+                g->node.at[g->value.at[v].producer].elsewhere = true;
+            }
+        }
+    }
+}
+
 /* What the mode needs of the file. */
 static bool check_mode(const struct dr_model *m, enum dr_graph_mode mode) {
     const struct dr_mark none = {0};
@@ -434,6 +450,7 @@ struct dr_graph *dr_pass_load(const struct dr_model *m, enum dr_graph_mode mode,
         }
     }
     add_results(&b);
+    mark_elsewhere(&b);
     if (dr_diag_errors(m->diag) != before) {
         return NULL;
     }

@@ -29,19 +29,24 @@ struct dot {
 
 /* Inside double quotes dot reads escapes (\N is the node's name) and, in labels, HTML entities. */
 static void add_escaped(struct dr_text *t, const char *s) {
-    for (; *s; s++) {
-        const unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\') {
-            dr_text_add(t, "\\%c", c);
-        } else if (c == '\n') {
+    while (*s) {
+        const size_t plain = strcspn(s, "\"\\&\001\002\003\004\005\006\007\010\011\012\013\014\015"
+                                        "\016\017\020\021\022\023\024\025\026\027\030\031\032\033"
+                                        "\034\035\036\037\177");
+        dr_text_bytes(t, s, plain);
+        s += plain;
+        if (*s == '"' || *s == '\\') {
+            dr_text_add(t, "\\%c", *s);
+        } else if (*s == '\n') {
             dr_text_add(t, "\\n");
-        } else if (c == '&') {
+        } else if (*s == '&') {
             const size_t n = strspn(s + 1, "#0123456789abcdefghijklmnopqrstuvwxyz"
                                            "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
             dr_text_add(t, n > 0 && s[1 + n] == ';' ? "&amp;" : "&");
-        } else {
-            dr_text_add(t, "%c", c < 0x20 || c == 0x7f ? ' ' : c);
+        } else if (*s) {
+            dr_text_add(t, " ");
         }
+        s += *s != 0;
     }
 }
 

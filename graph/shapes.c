@@ -2,7 +2,7 @@
  *
  * Before: the graph as loaded. After: `classes` of labels and masks have travelled from the losses
  * and metrics that read them back to the data; nodes that no loss, metric or output needs are gone,
- * in training with a warning (evaluation and inference leave things out by design). */
+ * with a warning (but not in evaluation, which is about the losses and metrics alone). */
 #include "graph/passes.h"
 
 static bool is_target(const struct dr_value *v) {
@@ -111,7 +111,7 @@ struct dr_graph *dr_pass_shapes(struct dr_graph *g) {
     if (dead == 0) {
         return g;
     }
-    if (g->mode == DR_MODE_TRAIN) {
+    if (g->mode != DR_MODE_EVAL) {
         warn_dead(g, needed);
     }
     return dr_graph_rewrite(g, to);
