@@ -11,7 +11,7 @@ static void *fresh(size_t bytes) {
     void *p = NULL;
     const int failed = posix_memalign(&p, 64, bytes ? bytes : 1);
     DR_ASSERT(!failed);
-    memset(p, 0xA5, bytes);
+    memset(p, 0xFF, bytes);
     return p;
 }
 
@@ -187,7 +187,7 @@ void rig_run_node(struct rig *r, uint32_t node) {
         const uint32_t v = n->out[i];
         if (g->value.at[v].kind == DR_STEP) {
             rig_set(r, v, NULL);
-            memset(r->at[v], 0xA5, (size_t)g->value.at[v].bytes);
+            memset(r->at[v], 0xFF, (size_t)g->value.at[v].bytes);
         }
         out[i] = *slot(r, v);
     }

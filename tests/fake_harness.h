@@ -1,7 +1,7 @@
 /* Runs real ops without an executor: a graph built by hand, each value in a buffer of its own and
  * exact size (so that a sanitizer sees every step outside), nodes in id order.
  *
- * Outputs and workspaces are filled with garbage before each node: what a kernel leaves unwritten,
+ * Outputs and workspaces are filled with NaN before each node: what a kernel leaves unwritten,
  * or adds to, shows. */
 #ifndef DR_TESTS_FAKE_HARNESS_H
 #define DR_TESTS_FAKE_HARNESS_H

@@ -100,6 +100,24 @@ Test(ops, concat_by_hand) {
     rig_free(&r);
 }
 
+/* What the fuse pass asks for by the first field of the attributes. */
+Test(ops, fused_activations) {
+    struct rig r = rig_create(1);
+    const uint32_t x = rig_floats(&r, "x", DR_SHAPE(1, 2), (float[]){1, -3});
+    int32_t *a = rig_attrs(&r, "add", "{}"), *l = rig_attrs(&r, "linear", "{features: 2}");
+    a[0] = DR_ACT_RELU, l[0] = DR_ACT_TANH;
+    const uint32_t sum = rig_node(&r, "sum", "add", a, (uint32_t[]){x, x, x}, 3);
+    const uint32_t fc = rig_node(&r, "fc", "linear", l, &x, 1);
+    rig_set(&r, rig_find(&r, "fc.weight"), (float[]){2, 1, 0, 1});
+    rig_set(&r, rig_find(&r, "fc.bias"), (float[]){1, 2});
+    rig_run(&r);
+    same(rig_f32(&r, rig_out(&r, sum, 0)), (float[]){3, 0}, 2, "relu(3 x)");
+    const float *y = rig_f32(&r, rig_out(&r, fc, 0));
+    cr_assert_float_eq(y[0], 0, 1e-6);
+    cr_assert_float_eq(y[1], tanh(-1), 1e-6);
+    rig_free(&r);
+}
+
 /* ---- shapes ---- */
 Test(ops, shapes) {
     const struct {
