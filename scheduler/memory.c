@@ -27,6 +27,24 @@ struct item { /* a value of depth 1 or a workspace */
     bool shared;
 };
 
+/* Placed items by offset, in chunks: an insertion moves one chunk, and a search passes over chunks
+ * that lie under what it has seen. */
+#define CHUNK 128
+struct placed {
+    uint64_t offset, end;
+    uint32_t first_pos, last_pos; /* of the item: most pairs are told apart by these alone */
+    uint32_t item;
+};
+struct chunk {
+    struct chunk *next;
+    uint64_t reach; /* the furthest end */
+    uint32_t n;
+    struct placed at[CHUNK];
+};
+struct placed_list {
+    struct chunk *first;
+};
+
 struct planner {
     const struct dr_plan *p;
     struct dr_arena *scratch;
@@ -35,8 +53,7 @@ struct planner {
     uint32_t *position;
     DR_VEC(struct item) item;
     DR_VEC(struct last_use) use;
-    uint32_t *by_offset; /* placed items */
-    uint32_t n_placed;
+    struct placed_list placed;
 };
 
 /* Keeps the last use of the item being built (its uses start at `from`) on each stream. */
@@ -82,11 +99,9 @@ static bool used_before(const struct planner *m, const struct item *a, const str
     return true;
 }
 
+/* Of two items whose positions do not overlap. */
 static bool may_share(const struct planner *m, const struct item *a, const struct item *b) {
     const struct item *first = a->last_pos < b->first_pos ? a : b, *second = first == a ? b : a;
-    if (first->last_pos >= second->first_pos) {
-        return false; /* not even in the order of positions */
-    }
     return used_before(m, first, second, 0) &&
            (m->p->unroll == 1 || used_before(m, second, first, 1));
 }
@@ -103,30 +118,56 @@ static int by_size(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+static void insert(struct planner *m, const struct item *it, uint32_t index) {
+    struct chunk *c = m->placed.first;
+    if (!c) {
+        c = m->placed.first = DR_NEW(m->scratch, struct chunk);
+    }
+    while (c->next && c->next->at[0].offset <= it->offset) {
+        c = c->next;
+    }
+    if (c->n == CHUNK) {
+        struct chunk *half = DR_NEW(m->scratch, struct chunk);
+        half->next = c->next;
+        c->next = half;
+        half->n = c->n -= CHUNK / 2;
+        memcpy(half->at, c->at + CHUNK / 2, sizeof *c->at * (CHUNK / 2));
+        c->reach = 0;
+        for (uint32_t i = 0; i < CHUNK / 2; i++) {
+            c->reach = c->at[i].end > c->reach ? c->at[i].end : c->reach;
+            half->reach = half->at[i].end > half->reach ? half->at[i].end : half->reach;
+        }
+        c = half->at[0].offset <= it->offset ? half : c;
+    }
+    uint32_t at = c->n++;
+    for (; at > 0 && c->at[at - 1].offset > it->offset; at--) {
+        c->at[at] = c->at[at - 1];
+    }
+    uint64_t end = it->offset + it->bytes;
+    c->at[at] = (struct placed){it->offset, end, it->first_pos, it->last_pos, index};
+    c->reach = end > c->reach ? end : c->reach;
+}
+
 /* Puts an item into the smallest gap that holds it, or behind all that it may not share with. */
 static void place(struct planner *m, uint32_t index) {
     struct item *it = &m->item.at[index];
     uint64_t end = 0, best = UINT64_MAX, best_gap = UINT64_MAX;
-    for (uint32_t i = 0; i < m->n_placed && best_gap > it->bytes; i++) {
-        const struct item *other = &m->item.at[m->by_offset[i]];
-        if (other->offset + other->bytes <= end || may_share(m, it, other)) {
-            continue;
-        }
-        if (other->offset > end) {
-            uint64_t gap = other->offset - end;
-            if (gap >= it->bytes && gap < best_gap) {
-                best_gap = gap;
+    for (const struct chunk *c = m->placed.first; c && best_gap > it->bytes; c = c->next) {
+        for (uint32_t i = 0; c->reach > end && i < c->n; i++) {
+            const struct placed *o = &c->at[i];
+            bool apart = o->last_pos < it->first_pos || it->last_pos < o->first_pos;
+            if (o->end <= end || (apart && may_share(m, it, &m->item.at[o->item]))) {
+                continue;
+            }
+            if (o->offset > end && o->offset - end >= it->bytes && o->offset - end < best_gap) {
+                best_gap = o->offset - end;
                 best = end;
             }
+            end = o->end;
         }
-        end = other->offset + other->bytes;
     }
     it->offset = best == UINT64_MAX ? end : best;
-    uint32_t at = m->n_placed++;
-    for (; at > 0 && m->item.at[m->by_offset[at - 1]].offset > it->offset; at--) {
-        m->by_offset[at] = m->by_offset[at - 1];
-    }
-    m->by_offset[at] = index;
+    insert(m, it, index);
 }
 
 /* Places all items from offset 0; returns how far they reach. */
@@ -135,8 +176,7 @@ static uint64_t place_all(struct planner *m) {
     if (m->item.n > 1) {
         qsort(m->item.at, m->item.n, sizeof *m->item.at, by_size);
     }
-    m->by_offset = DR_NEW_N(m->scratch, uint32_t, m->item.n + 1);
-    m->n_placed = 0;
+    m->placed.first = NULL;
     for (uint32_t i = 0; i < m->item.n; i++) {
         place(m, i);
         uint64_t end = m->item.at[i].offset + m->item.at[i].bytes;
@@ -145,14 +185,21 @@ static uint64_t place_all(struct planner *m) {
     return reach;
 }
 
+/* In the order of offsets an item overlaps an earlier one iff it begins before the furthest end so
+ * far, and a later one iff the next begins before its own end. */
 static void mark_shared(struct planner *m) {
     uint64_t reach = 0;
-    for (uint32_t i = 0; i < m->n_placed; i++) {
-        struct item *it = &m->item.at[m->by_offset[i]];
-        uint64_t end = it->offset + it->bytes;
-        bool next = i + 1 < m->n_placed && m->item.at[m->by_offset[i + 1]].offset < end;
-        it->shared = it->offset < reach || next;
-        reach = end > reach ? end : reach;
+    struct item *previous = NULL;
+    for (const struct chunk *c = m->placed.first; c; c = c->next) {
+        for (uint32_t i = 0; i < c->n; i++) {
+            struct item *it = &m->item.at[c->at[i].item];
+            if (previous && it->offset < previous->offset + previous->bytes) {
+                previous->shared = true;
+            }
+            it->shared = it->offset < reach;
+            reach = c->at[i].end > reach ? c->at[i].end : reach;
+            previous = it;
+        }
     }
 }
 
