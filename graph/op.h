@@ -36,8 +36,9 @@ struct dr_attr {
     const char *name, *doc;
     enum dr_attr_kind kind;
     bool required;
-    double def, min, max; /* of every number; defaults of lists are empty, of words an index; a
-                             default outside [min, max] is not a value: the doc says what it means */
+    double def, min,
+        max; /* of every number; defaults of lists are empty, of words an index; a
+                default outside [min, max] is not a value: the doc says what it means */
     const char *const *words;
     uint32_t n_words;
     size_t offset;
