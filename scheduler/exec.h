@@ -9,6 +9,7 @@
 #include "augment/ring.h"
 #include "kernels/batch.h"
 #include "scheduler/plan.h"
+#include "scheduler/trace.h"
 
 enum dr_exit {
     DR_OK = 0,
@@ -40,7 +41,7 @@ struct dr_readback {
 struct dr_exec_ops;
 struct dr_exec {
     const struct dr_exec_ops *ops;
-    char note[232]; /* something to tell the user once ("running without a CUDA graph: ..."), or "" */
+    char note[232]; /* to tell the user once ("running without a CUDA graph: ..."), or "" */
 };
 
 /* The device's memory for a whole run: one slab, shared by the training and the evaluation plan
@@ -64,6 +65,7 @@ struct dr_exec_config {
     void *progress_ctx;
     /* Tests: microseconds to sleep before each node, by node; NULL. */
     const uint32_t *delay_us;
+    struct dr_trace *trace; /* what runs is recorded here; outlives the executor; NULL */
 };
 
 struct dr_exec_ops {

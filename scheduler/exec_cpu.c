@@ -41,6 +41,7 @@ struct bell {
 
 struct block {
     int64_t b, s0, s1;
+    bool whole; /* looked at only where a trace is made */
 };
 
 struct exec;
@@ -63,6 +64,7 @@ struct exec {
     struct worker *worker;    /* [n_streams] */
     uint32_t n_started;
     bool spin;
+    uint8_t traced; /* the plan's number in the trace */
 
     uint32_t n_data;         /* data nodes: the last one of a step releases its ring slot */
     _Atomic uint32_t *taken; /* [ring->slots] data nodes that have read the slot */
@@ -246,6 +248,23 @@ static void run_node(struct exec *e, uint32_t phase, uint32_t node, int64_t step
     }
 }
 
+static void trace_node(struct exec *e, uint32_t phase, uint32_t node, const struct block *k) {
+    const struct dr_plan *p = e->p;
+    struct dr_trace_record r = {
+        .step = k->b * (int64_t)p->unroll + phase + p->stage[node],
+        .block = k->b,
+        .node = node,
+        .plan = e->traced,
+        .stream = p->stream[node],
+        .how = DR_TRACE_WORKER,
+        .whole = k->whole,
+    };
+    r.start_ns = dr_trace_clock_ns();
+    run_node(e, phase, node, r.step);
+    r.end_ns = dr_trace_clock_ns();
+    dr_trace_add(e->c.trace, &r);
+}
+
 /* ---- blocks ---- */
 
 static void walk(struct exec *e, uint32_t stream, const struct block *k, uint64_t index) {
@@ -258,8 +277,12 @@ static void walk(struct exec *e, uint32_t stream, const struct block *k, uint64_
                 if (p->wait.at[w].slots <= phase) /* else the barrier has seen to it */
                     wait_for(e, p->wait.at[w].from, before + phase - p->wait.at[w].slots + 1);
             const int64_t step = k->b * (int64_t)p->unroll + phase + p->stage[v];
-            if (step >= k->s0 && step < k->s1)
-                run_node(e, phase, v, step);
+            if (step >= k->s0 && step < k->s1) {
+                if (e->c.trace)
+                    trace_node(e, phase, v, k);
+                else
+                    run_node(e, phase, v, step);
+            }
             signal_done(e, v, before + phase + 1);
         }
     }
@@ -298,10 +321,11 @@ static void *work(void *arg) {
 
 static struct dr_status cpu_launch(struct dr_exec *base, int64_t b, int64_t s0, int64_t s1) {
     struct exec *e = (struct exec *)base;
+    const bool whole = e->c.trace && dr_trace_whole(e->p, b, s0, s1);
     pthread_mutex_lock(&e->lock);
     while (e->launched - e->finished == QUEUE)
         pthread_cond_wait(&e->done, &e->lock);
-    e->queue[e->launched++ % QUEUE] = (struct block){b, s0, s1};
+    e->queue[e->launched++ % QUEUE] = (struct block){b, s0, s1, whole};
     pthread_cond_broadcast(&e->work);
     pthread_mutex_unlock(&e->lock);
     return ok();
@@ -428,6 +452,8 @@ static struct dr_status cpu_create(const struct dr_exec_config *c, struct dr_exe
     e->p = c->plan;
     e->cpu = (struct dr_cpu *)&d->cpu;
     e->spin = sysconf(_SC_NPROCESSORS_ONLN) > (long)c->plan->n_streams;
+    if (c->trace)
+        e->traced = dr_trace_add_plan(c->trace, c->plan, NULL, NULL);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->work, NULL);
     pthread_cond_init(&e->done, NULL);
