@@ -56,11 +56,9 @@ static void stage_nodes(struct printer *x, uint32_t stage) {
 static void stages_text(struct printer *x) {
     dr_text_add(x->t, "stages\n");
     for (uint32_t s = 0; s < x->p->n_stages; s++) {
-        if (s == 0) {
-            dr_text_add(x->t, "  0  in its step      ");
-        } else {
-            dr_text_add(x->t, "  %u  %u step%s ahead%s  ", s, s, plural(s), s == 1 ? " " : "");
-        }
+        const char *when =
+            s == 0 ? "in its step" : dr_printf(x->a, "%u step%s ahead", s, plural(s));
+        dr_text_add(x->t, "  %u  %-13s  ", s, when);
         stage_nodes(x, s);
     }
 }

@@ -240,3 +240,18 @@ Test(proof, any_wrong_address_is_found, .timeout = 60) {
         toy_free(&t);
     }
 }
+
+/* Nothing to run is a plan too. */
+Test(proof, empty_graph) {
+    struct toy t = toy_create();
+    for (int policy = DR_POLICY_SEQUENTIAL; policy <= DR_POLICY_AUTO; policy++) {
+        struct dr_plan_wish w = toy_wish((enum dr_policy)policy, DR_AUTO, DR_AUTO);
+        bool too_large = false;
+        struct dr_plan *p = dr_plan_make(t.arena, t.g, &w, &toy_gpu, &too_large);
+        cr_assert(p && p->n_nodes == 0 && p->wait.n == 0 && p->slab_bytes == 0);
+        struct dr_text text = {.arena = t.arena};
+        dr_plan_text(p, &toy_gpu, 1, &text);
+        cr_assert(text.n > 0);
+    }
+    toy_free(&t);
+}
