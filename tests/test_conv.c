@@ -411,6 +411,18 @@ Test(conv, tilings_against_double) {
         {.n = 2, .h = 11, .w = 10, .c = 5, .k = 6, .kh = 2, .kw = 1, .sh = 4, .sw = 3},
         {.n = 2, .h = 9, .w = 9, .c = 16, .k = 64, .kh = 1, .kw = 1, .sh = 2, .sw = 2},
         {.n = 1, .h = 5, .w = 5, .c = 1, .k = 1, .kh = 1, .kw = 1, .pt = 3, .pl = 4, .pb = 2},
+        {.n = 1, .h = 3, .w = 400, .c = 40, .k = 40, .kh = 3, .kw = 3, .pl = 2, .groups = 40},
+        {.n = 3, .h = 5, .w = 4, .c = 65, .k = 65, .kh = 1, .kw = 1, .groups = 65},
+        {.n = 2,
+         .h = 9,
+         .w = 9,
+         .c = 70,
+         .k = 70,
+         .kh = 5,
+         .kw = 3,
+         .sh = 2,
+         .dw = 2,
+         .groups = 70},
     };
     state = 2;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {

@@ -27,8 +27,8 @@ static int64_t row_floats(const struct dr_windows *v, int64_t cols) {
 
 /* Every window of 1 x 1 taps is a pixel of src, if none lies outside. */
 static bool is_direct(const struct dr_windows *v) {
-    return v->kh == 1 && v->kw == 1 && v->pt == 0 && v->pl == 0 && (v->ho - 1) * v->sh < v->h &&
-           (v->wo - 1) * v->sw < v->w;
+    return !v->depthwise && v->kh == 1 && v->kw == 1 && v->pt == 0 && v->pl == 0 &&
+           (v->ho - 1) * v->sh < v->h && (v->wo - 1) * v->sw < v->w;
 }
 
 struct dr_tiling dr_windows_tiling(const struct dr_windows *v) {
@@ -49,6 +49,9 @@ struct dr_tiling dr_windows_tiling(const struct dr_windows *v) {
     t.phase_cols = dr_div_up(span(v, t.cols), v->dw);
     t.row_floats = t.direct ? 0 : row_floats(v, t.cols);
     t.window_floats = dr_mul(t.rows, t.row_floats);
+    if (v->depthwise) { /* tiles load whole vectors past the last channel */
+        t.window_floats = dr_add(t.window_floats, DR_PANEL);
+    }
     t.window_floats = dr_mul(dr_div_up(t.window_floats, 16), 16);
     t.slots = t.window_floats ? dr_max(SLOTS_FLOATS / t.window_floats, SLOTS / 4) : SLOTS;
     t.slots = dr_min(dr_min(t.slots, SLOTS), t.tiles);
@@ -131,7 +134,7 @@ int dr_windows_build(const struct dr_windows *v, const struct dr_tiling *t, int6
 static void tile_times_panel(const struct dr_correlation *c, int pixels, const float *const *px,
                              const int64_t *at, int64_t group, int64_t panel) {
     const int nr = c->tiles->nr;
-    const int64_t window = c->v.kh * c->v.kw * (c->v.c / c->v.groups);
+    const int64_t window = c->v.kh * c->v.kw * (c->v.depthwise ? 1 : c->v.c / c->v.groups);
     const int64_t first = group * c->filters + panel * nr;
     const int lanes = (int)dr_min(nr, c->filters - panel * nr);
     float bias[DR_PANEL] = {0};
@@ -141,6 +144,8 @@ static void tile_times_panel(const struct dr_correlation *c, int pixels, const f
     float *y[DR_TILE_ROWS];
     struct dr_tile_fprop tile = {
         .lanes = lanes,
+        .at = c->v.depthwise ? panel * nr : 0,
+        .pitch = c->v.depthwise ? c->v.c : 0,
         .b = c->weights + (group * dr_div_up(c->filters, nr) + panel) * window * nr,
         .n = window,
         .bias = bias,
@@ -182,7 +187,8 @@ static void correlate_slot(void *ctx, size_t slot) {
 void dr_correlate(struct dr_cpu *cpu, const struct dr_correlation *c) {
     struct dr_correlation copy = *c;
     const double pixels = (double)c->v.n * (double)c->v.ho * (double)c->v.wo;
-    const double macs = pixels * (double)(c->v.kh * c->v.kw * c->v.c) * (double)c->filters;
+    const double macs =
+        pixels * (double)(c->v.kh * c->v.kw * (c->v.depthwise ? 1 : c->v.c)) * (double)c->filters;
     dr_cpu_for(cpu, correlate_slot, &copy, (size_t)c->tiling.slots,
                macs / 10 / (double)c->tiling.slots); /* 10 multiply-adds a nanosecond */
 }

@@ -10,22 +10,24 @@
 #define DR_TILE_ROWS 12 /* most rows of a register tile */
 
 /* ---- register tiles (im2win_tile.c) ---- */
-/* y[i][0, lanes) = act(bias[.] + sum over l < n of a[i][l] * b[l * nr + .]) for i < rows. */
+/* y[i][0, lanes) = act(bias[.] + sum over l < n of a[i][l] * b[l * nr + .]) for i < rows.
+ * Depthwise (pitch > 0): a[i][at + l * pitch + .] in place of a[i][l]; reads whole vectors. */
 struct dr_tile_fprop {
     int rows, lanes;
     const float *const *a;
+    int64_t at, pitch;
     const float *b;
     int64_t n;
     const float *bias; // [nr]
     bool relu;
     float *const *y;
 };
-/* sum[i * nr + .] += sum over p < n of a[p][i] * b[p][.] for i < rows; reads `lanes` rounded up to
- * whole vectors from b[p]. */
+/* sum[i * nr + .] += sum over p < n of a[p][at + i] * b[p][.] for i < rows; reads `lanes` rounded
+ * up to whole vectors from b[p]. Depthwise: a[p][at + i * pitch + .], whole vectors too. */
 struct dr_tile_wgrad {
     int rows, lanes;
     const float *const *a;
-    int64_t at; /* added to every a[p] */
+    int64_t at, pitch;
     const float *const *b;
     int64_t n;
     float *sum;
@@ -47,6 +49,7 @@ struct dr_windows {
     int64_t kh, kw, sh, sw, dh, dw, pt, pl;
     int64_t ho, wo;
     int64_t out_n, out_h, out_w;
+    bool depthwise; /* windows of all channels, groups 1; vectors run over channels */
 };
 /* How the output is cut, by shape alone: a tile is `rows` whole rows (of one image or several), or
  * `cols` columns of one row. `slots` tasks share the tiles; each has one window buffer. */
@@ -68,7 +71,7 @@ struct dr_correlation {
     struct dr_windows v;
     struct dr_tiling tiling;
     const struct dr_tiles *tiles;
-    int64_t filters;      /* a group */
+    int64_t filters;      /* a group; depthwise: all of them, with windows of one channel */
     const float *weights; // [groups][ceil(filters / nr)][kw][kh][c][nr], zeros past the last filter
     const float *bias;    // [groups * filters] or NULL
     int act;              /* kernels/cpu/activation.h */
@@ -76,6 +79,11 @@ struct dr_correlation {
     float *buffers; // [slots][window_floats]
 };
 void dr_correlate(struct dr_cpu *cpu, const struct dr_correlation *c);
+
+/* One channel and one filter a group: a panel holds nr channels in place of nr filters. */
+static inline bool dr_conv_is_depthwise(const struct dr_conv *s) {
+    return s->groups > 1 && s->groups == s->c && s->groups == s->k;
+}
 
 /* ---- sizes: products and sums that stick at INT64_MAX ---- */
 static inline int64_t dr_mul(int64_t a, int64_t b) {

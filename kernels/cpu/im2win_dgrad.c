@@ -44,7 +44,8 @@ static struct dr_windows windows(const struct dr_conv *s, const struct axis *v,
         .h = s->ho,
         .w = s->wo,
         .c = s->k,
-        .groups = s->groups,
+        .groups = dr_conv_is_depthwise(s) ? 1 : s->groups,
+        .depthwise = dr_conv_is_depthwise(s),
         .kh = v->taps,
         .kw = h->taps,
         .sh = 1,
@@ -68,10 +69,22 @@ static struct axis cols_of(const struct dr_conv *s, int64_t first) {
     return phase(first, s->w, s->kw, s->sw, s->dw, s->pl);
 }
 
+/* How the weights lie in panels: channels are the filters of dgrad, filters its channels.
+ * Depthwise, all channels are in one group, each with a filter of its own: `lane` floats apart. */
+struct layout {
+    int64_t groups, lanes, kg, lane;
+};
+static struct layout layout(const struct dr_conv *s) {
+    if (dr_conv_is_depthwise(s)) {
+        return (struct layout){1, s->c, 1, s->kh * s->kw};
+    }
+    return (struct layout){s->groups, s->c / s->groups, s->k / s->groups, 1};
+}
+
 /* Phases share one area of packed weights: the largest counts. */
 static int64_t weights_floats(const struct dr_conv *s) {
-    return dr_panel_floats(s->groups, s->c / s->groups,
-                           dr_mul(dr_mul(s->kh, s->kw), s->k / s->groups));
+    const struct layout y = layout(s);
+    return dr_panel_floats(y.groups, y.lanes, dr_mul(dr_mul(s->kh, s->kw), y.kg));
 }
 
 int64_t dr_conv_dgrad_workspace(const struct dr_conv *s) {
@@ -101,18 +114,19 @@ struct work {
 static void pack_panel(void *ctx, size_t item) {
     const struct work *p = ctx;
     const struct dr_conv *s = p->s;
-    const int64_t cg = s->c / s->groups, kg = s->k / s->groups, nr = p->nr;
-    const int64_t panels = dr_div_up(cg, nr), group = (int64_t)item / panels;
-    const int64_t first = (int64_t)item % panels * nr, lanes = dr_min(nr, cg - first);
-    const float *w = p->w + group * kg * s->kh * s->kw * cg + first;
-    float *to = p->to + (int64_t)item * p->v.taps * p->h.taps * kg * nr;
+    const struct layout y = layout(s);
+    const int64_t nr = p->nr, cg = s->c / s->groups;
+    const int64_t panels = dr_div_up(y.lanes, nr), group = (int64_t)item / panels;
+    const int64_t first = (int64_t)item % panels * nr, lanes = dr_min(nr, y.lanes - first);
+    const float *w = p->w + group * y.kg * s->kh * s->kw * cg + first * y.lane;
+    float *to = p->to + (int64_t)item * p->v.taps * p->h.taps * y.kg * nr;
     for (int64_t j = p->h.taps - 1; j >= 0; j--) {
         for (int64_t i = p->v.taps - 1; i >= 0; i--) {
             const int64_t tap = (p->v.tap + i * p->v.step) * s->kw + p->h.tap + j * p->h.step;
-            for (int64_t k = 0; k < kg; k++, to += nr) {
+            for (int64_t k = 0; k < y.kg; k++, to += nr) {
                 const float *from = w + (k * s->kh * s->kw + tap) * cg;
                 for (int64_t c = 0; c < nr; c++) {
-                    to[c] = c < lanes ? from[c] : 0;
+                    to[c] = c < lanes ? from[c * y.lane] : 0;
                 }
             }
         }
@@ -132,6 +146,7 @@ static void zero_image(void *ctx, size_t n) {
 
 void dr_conv_dgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
                    const float *dy, const float *w, float *dx, void *workspace) {
+    const struct layout y = layout(s);
     for (int64_t i = 0; i < dr_min(s->sh, s->h); i++) {
         for (int64_t j = 0; j < dr_min(s->sw, s->w); j++) {
             struct work p = {s, rows_of(s, i), cols_of(s, j), w, dx, t->nr};
@@ -141,13 +156,13 @@ void dr_conv_dgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr
                 continue;
             }
             p.to = workspace;
-            const int64_t items = s->groups * dr_div_up(s->c / s->groups, t->nr);
+            const int64_t items = y.groups * dr_div_up(y.lanes, t->nr);
             dr_cpu_for(cpu, pack_panel, &p, (size_t)items,
-                       (double)(p.v.taps * p.h.taps * (s->k / s->groups) * t->nr) / 4);
+                       (double)(p.v.taps * p.h.taps * y.kg * t->nr) / 4);
             struct dr_correlation c = {
                 .v = windows(s, &p.v, &p.h),
                 .tiles = t,
-                .filters = s->c / s->groups,
+                .filters = y.lanes,
                 .weights = workspace,
                 .out = dx + (i * s->w + j) * s->c,
                 .buffers = (float *)workspace + weights_floats(s),

@@ -7,7 +7,8 @@ static struct dr_windows windows(const struct dr_conv *s) {
         .h = s->h,
         .w = s->w,
         .c = s->c,
-        .groups = s->groups,
+        .groups = dr_conv_is_depthwise(s) ? 1 : s->groups,
+        .depthwise = dr_conv_is_depthwise(s),
         .kh = s->kh,
         .kw = s->kw,
         .sh = s->sh,
@@ -24,9 +25,19 @@ static struct dr_windows windows(const struct dr_conv *s) {
     };
 }
 
+/* The convolution that has the same weights in the panels: depthwise weights [k, kh, kw, 1] are
+ * those of k filters over one channel. */
+static struct dr_conv packed_as(const struct dr_conv *s) {
+    struct dr_conv p = *s;
+    if (dr_conv_is_depthwise(s)) {
+        p.c = p.groups = 1;
+    }
+    return p;
+}
+
 static int64_t weights_floats(const struct dr_conv *s) {
-    return dr_panel_floats(s->groups, s->k / s->groups,
-                           dr_mul(dr_mul(s->kh, s->kw), s->c / s->groups));
+    const struct dr_conv p = packed_as(s);
+    return dr_panel_floats(p.groups, p.k / p.groups, dr_mul(dr_mul(p.kh, p.kw), p.c / p.groups));
 }
 
 int64_t dr_conv_fprop_workspace(const struct dr_conv *s) {
@@ -68,14 +79,15 @@ static void pack_panel(void *ctx, size_t item) {
 void dr_conv_fprop(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
                    const float *x, const float *w, const float *bias, int act, float *y,
                    void *workspace) {
-    struct pack pack = {s, w, workspace, t->nr};
-    const int64_t items = s->groups * dr_div_up(s->k / s->groups, t->nr);
+    const struct dr_conv p = packed_as(s);
+    struct pack pack = {&p, w, workspace, t->nr};
+    const int64_t items = p.groups * dr_div_up(p.k / p.groups, t->nr);
     dr_cpu_for(cpu, pack_panel, &pack, (size_t)items,
-               (double)(s->kh * s->kw * (s->c / s->groups) * t->nr));
+               (double)(p.kh * p.kw * (p.c / p.groups) * t->nr));
     struct dr_correlation c = {
         .v = windows(s),
         .tiles = t,
-        .filters = s->k / s->groups,
+        .filters = p.k / p.groups,
         .weights = workspace,
         .bias = bias,
         .act = act,

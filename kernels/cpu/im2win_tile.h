@@ -6,17 +6,28 @@
  *   fprop  a row is a pixel: its window's next value, times that value's weights for nr filters
  *   wgrad  a row is a place in the window: that value of pixel p, times pixel p's nr gradients
  *
- * rows and vectors are constants in each instance (the switches at the end), so that the loops
- * unroll and the sums stay in registers. Each sum is one chain over l (p), in order. */
+ * Depthwise, the broadcast becomes a load: that value of nr neighbouring channels.
+ *
+ * rows, vectors and depthwise are constants in each instance (the switches at the end), so that the
+ * loops unroll and the sums stay in registers. Each sum is one chain over l (p), in order. */
 #define NR (2 * LANES)
+#define MULTIPLY_ADD(sum, x)                                                                       \
+    {                                                                                              \
+        const VEC x0 = depthwise ? LOAD(x) : SET1(*(x));                                           \
+        (sum)[0] = FMA(x0, b0, (sum)[0]);                                                          \
+        if (vectors == 2) {                                                                        \
+            (sum)[1] = FMA(depthwise ? LOAD((x) + LANES) : x0, b1, (sum)[1]);                      \
+        }                                                                                          \
+    }
 
 TARGET static inline __attribute__((always_inline)) void
-TILE(fprop_body)(const struct dr_tile_fprop *t, const int rows, const int vectors) {
+TILE(fprop_body)(const struct dr_tile_fprop *t, const int rows, const int vectors,
+                 const bool depthwise) {
     VEC sum[ROWS][2];
     const float *a[ROWS];
     UNROLL
     for (int i = 0; i < rows; i++) {
-        a[i] = t->a[i];
+        a[i] = t->a[i] + t->at;
         UNROLL
         for (int v = 0; v < vectors; v++) {
             sum[i][v] = LOAD(t->bias + v * LANES);
@@ -28,11 +39,8 @@ TILE(fprop_body)(const struct dr_tile_fprop *t, const int rows, const int vector
         const VEC b1 = vectors == 2 ? LOAD(b + LANES) : b0;
         UNROLL
         for (int i = 0; i < rows; i++) {
-            const VEC x = SET1(a[i][l]);
-            sum[i][0] = FMA(x, b0, sum[i][0]);
-            if (vectors == 2) {
-                sum[i][1] = FMA(x, b1, sum[i][1]);
-            }
+            const float *x = a[i] + (depthwise ? l * t->pitch : l);
+            MULTIPLY_ADD(sum[i], x)
         }
     }
     if (t->relu) {
@@ -66,7 +74,8 @@ TILE(fprop_body)(const struct dr_tile_fprop *t, const int rows, const int vector
 }
 
 TARGET static inline __attribute__((always_inline)) void
-TILE(wgrad_body)(const struct dr_tile_wgrad *t, const int rows, const int vectors) {
+TILE(wgrad_body)(const struct dr_tile_wgrad *t, const int rows, const int vectors,
+                 const bool depthwise) {
     VEC sum[ROWS][2];
     UNROLL
     for (int i = 0; i < rows; i++) {
@@ -78,11 +87,8 @@ TILE(wgrad_body)(const struct dr_tile_wgrad *t, const int rows, const int vector
         const VEC b1 = vectors == 2 ? LOAD(b + LANES) : b0;
         UNROLL
         for (int i = 0; i < rows; i++) {
-            const VEC x = SET1(a[i]);
-            sum[i][0] = FMA(x, b0, sum[i][0]);
-            if (vectors == 2) {
-                sum[i][1] = FMA(x, b1, sum[i][1]);
-            }
+            const float *x = a + (depthwise ? i * t->pitch : i);
+            MULTIPLY_ADD(sum[i], x)
         }
     }
     UNROLL
@@ -97,10 +103,10 @@ TILE(wgrad_body)(const struct dr_tile_wgrad *t, const int rows, const int vector
 
 #define CASE(body, r)                                                                              \
     case r:                                                                                        \
-        if (t->lanes > LANES) {                                                                    \
-            TILE(body)(t, r, 2);                                                                   \
+        if (t->pitch) {                                                                            \
+            t->lanes > LANES ? TILE(body)(t, r, 2, true) : TILE(body)(t, r, 1, true);              \
         } else {                                                                                   \
-            TILE(body)(t, r, 1);                                                                   \
+            t->lanes > LANES ? TILE(body)(t, r, 2, false) : TILE(body)(t, r, 1, false);            \
         }                                                                                          \
         break;
 #if ROWS == 12
@@ -134,4 +140,5 @@ TARGET static void TILE(wgrad)(const struct dr_tile_wgrad *t) {
 }
 #undef CASES
 #undef CASE
+#undef MULTIPLY_ADD
 #undef NR

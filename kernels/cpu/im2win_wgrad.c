@@ -14,7 +14,7 @@ struct wgrad {
     struct dr_windows v;
     struct dr_tiling tiling;
     const struct dr_tiles *tiles;
-    int64_t window, filters, panels; /* filters and panels a group */
+    int64_t channels, window, filters, panels; /* of a group; depthwise: one channel, all filters */
     int64_t partial_floats;
     const float *dy;
     float *buffers, *packed, *partial; // [chunks][...]
@@ -23,12 +23,15 @@ struct wgrad {
 
 /* The chunks are the tiling's slots, fewer where dw is large. */
 static struct wgrad plan(const struct dr_conv *s) {
+    const bool depthwise = dr_conv_is_depthwise(s);
+    const int64_t groups = depthwise ? 1 : s->groups;
     struct wgrad g = {
         .v = {.n = s->n,
               .h = s->h,
               .w = s->w,
               .c = s->c,
-              .groups = s->groups,
+              .groups = groups,
+              .depthwise = depthwise,
               .kh = s->kh,
               .kw = s->kw,
               .sh = s->sh,
@@ -42,11 +45,12 @@ static struct wgrad plan(const struct dr_conv *s) {
               .out_n = dr_mul(dr_mul(s->ho, s->wo), s->k),
               .out_h = dr_mul(s->wo, s->k),
               .out_w = s->k},
+        .channels = s->c / s->groups,
         .window = dr_mul(dr_mul(s->kh, s->kw), s->c / s->groups),
-        .filters = s->k / s->groups,
+        .filters = s->k / groups,
     };
     g.tiling = dr_windows_tiling(&g.v);
-    g.partial_floats = dr_panel_floats(s->groups, g.filters, g.window);
+    g.partial_floats = dr_panel_floats(groups, g.filters, g.window);
     const int64_t chunks = dr_max(CHUNKS_FLOATS / g.partial_floats, FEWEST_CHUNKS);
     g.tiling.slots = dr_min(dr_min(chunks, CHUNKS), g.tiling.slots);
     return g;
@@ -77,12 +81,14 @@ static void panel_of_dy(const struct wgrad *g, int pixels, const int64_t *at, in
 }
 
 static void tile_times_panel(const struct wgrad *g, int pixels, const float *const *px,
-                             const float *const *b, int lanes, float *sum) {
+                             const float *const *b, int lanes, int64_t panel, float *sum) {
     struct dr_tile_wgrad tile = {.lanes = lanes, .a = px, .b = b, .n = pixels};
+    tile.pitch = g->v.depthwise ? g->v.c : 0;
     const int64_t blocks = dr_div_up(g->window, g->tiles->rows);
-    for (int64_t i = 0; i < blocks; i++, tile.at += tile.rows) {
-        tile.rows = (int)((g->window - tile.at) / (blocks - i));
-        tile.sum = sum + tile.at * g->tiles->nr;
+    for (int64_t i = 0, l = 0; i < blocks; i++, l += tile.rows) {
+        tile.rows = (int)((g->window - l) / (blocks - i));
+        tile.at = g->v.depthwise ? l * tile.pitch + panel * g->tiles->nr : l;
+        tile.sum = sum + l * g->tiles->nr;
         g->tiles->wgrad(&tile);
     }
 }
@@ -106,7 +112,7 @@ static void chunk_sums(void *ctx, size_t chunk) {
                 const int64_t first = group * g->filters + panel * nr;
                 const int lanes = (int)dr_min(nr, g->filters - panel * nr);
                 panel_of_dy(g, pixels, at, first, lanes, packed, b);
-                tile_times_panel(g, pixels, px, b, lanes,
+                tile_times_panel(g, pixels, px, b, lanes, panel,
                                  partial + (group * g->panels + panel) * g->window * nr);
             }
         }
@@ -116,7 +122,7 @@ static void chunk_sums(void *ctx, size_t chunk) {
 /* One panel of one group: adds up the chunks and undoes the window order. */
 static void reduce_panel(void *ctx, size_t item) {
     const struct wgrad *g = ctx;
-    const int64_t nr = g->tiles->nr, cg = g->v.c / g->v.groups;
+    const int64_t nr = g->tiles->nr, cg = g->channels;
     const int64_t panel = (int64_t)item % g->panels, group = (int64_t)item / g->panels;
     const int64_t lanes = dr_min(nr, g->filters - panel * nr);
     float *dw = g->dw + (group * g->filters + panel * nr) * g->window;
@@ -149,6 +155,6 @@ void dr_conv_wgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr
     g.partial = g.packed + chunks * DR_TILE_PIXELS * DR_PANEL;
     const double macs = (double)(s->n * s->ho * s->wo) * (double)(g.window * s->k);
     dr_cpu_for(cpu, chunk_sums, &g, (size_t)chunks, macs / 10 / (double)chunks);
-    dr_cpu_for(cpu, reduce_panel, &g, (size_t)(s->groups * g.panels),
+    dr_cpu_for(cpu, reduce_panel, &g, (size_t)(g.v.groups * g.panels),
                (double)(g.window * t->nr * (chunks + 4)) / 4);
 }
