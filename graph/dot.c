@@ -22,7 +22,7 @@ struct dot {
     struct dr_dot_groups group;
     bool *alive; /* by node: something is done with its results */
     DR_VEC(struct edge) edge;
-    uint32_t header_readers; /* nodes that read the batch header: edges that are not drawn */
+    uint32_t *unseen; /* by node: edges from it that are not drawn */
 };
 
 /* ---- text ---- */
@@ -188,8 +188,9 @@ static void add_label(const struct dot *o, uint32_t first) {
         add_op_line(o, n);
         add_shape_line(o, n);
     }
-    if (o->header_readers && n->n_out && n->out[0] == o->g->header) {
-        dr_text_add(o->t, "\\nread by %u nodes, edges not drawn", o->header_readers);
+    if (size == 1 && o->unseen[first]) {
+        dr_text_add(o->t, "\\n%u edge%s not drawn", o->unseen[first],
+                    o->unseen[first] == 1 ? "" : "s");
     }
     if (!o->alive[first]) {
         dr_text_add(o->t, "\\ndead: nothing needs it");
@@ -318,12 +319,15 @@ static int by_ends(const void *a, const void *b) {
 static void collect_edges(struct dot *o) {
     const struct dr_graph *g = o->g;
     const struct dr_dot *d = o->d;
+    o->unseen = DR_NEW_N(g->arena, uint32_t, g->node.n);
     for (uint32_t i = 0; i < g->node.n; i++) {
         const struct dr_node *n = &g->node.at[i];
         for (uint32_t j = 0; j < n->n_in; j++) {
             const struct dr_value *v = &g->value.at[n->in[j]];
             if (!dr_dot_is_plain(g, n->in[j])) {
-                o->header_readers += n->in[j] == g->header;
+                if (v->kind == DR_STEP) {
+                    o->unseen[v->producer]++;
+                }
                 continue;
             }
             const uint32_t p = v->producer, from = o->group.of[p], to = o->group.of[i];
@@ -359,11 +363,11 @@ static void write_edge(const struct dot *o, const struct edge *e) {
     const struct dr_node *to = &o->g->node.at[e->to];
     struct dr_text *t = o->t;
     dr_text_add(t, "  n%u -> n%u [", e->from, e->to);
-    if (is_small(to)) {
-        dr_text_add(t, "color=\"#AAAAAA\", penwidth=0.7, arrowsize=0.5");
-        if (o->g->node.at[e->from].role == DR_ROLE_FORWARD) {
-            dr_text_add(t, ", weight=0"); /* what backward reads of forward must not bend it */
-        }
+    if (is_small(to) && !is_small(&o->g->node.at[e->from])) {
+        /* what backward reads of forward is pale, and must not bend the network */
+        dr_text_add(t, "color=\"#D0D0D0\", penwidth=0.5, arrowsize=0.4, weight=0");
+    } else if (is_small(to)) {
+        dr_text_add(t, "color=\"#999999\", penwidth=0.8, arrowsize=0.5");
     } else {
         dr_text_add(t, "color=\"");
         add_colour(t, colour_of(o, e->from), LINE);

@@ -17,7 +17,11 @@ struct groups {
 
 bool dr_dot_is_plain(const struct dr_graph *g, uint32_t value) {
     const struct dr_value *v = &g->value.at[value];
-    return v->kind == DR_STEP && v->meaning != DR_HEADER;
+    if (v->kind != DR_STEP || v->meaning == DR_HEADER) {
+        return false;
+    }
+    const struct dr_node *p = &g->node.at[v->producer];
+    return p->role != DR_ROLE_UPDATE || p->forward != DR_NONE;
 }
 
 uint8_t dr_dot_stream(const struct dr_dot *d, uint32_t node) {

@@ -14,8 +14,8 @@ struct dr_dot_groups {
 };
 struct dr_dot_groups dr_dot_group(const struct dr_dot *d, struct dr_arena *a);
 
-/* An edge that says something: states and the batch header, which nearly everything reads, tie
- * nodes together only in the picture's margins. */
+/* An edge that is drawn. States are not, nor is what a step has one of and nearly everything reads:
+ * the batch header, the learning rates, the clip factor. */
 bool dr_dot_is_plain(const struct dr_graph *g, uint32_t value);
 uint8_t dr_dot_stream(const struct dr_dot *d, uint32_t node);
 

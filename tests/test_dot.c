@@ -154,6 +154,7 @@ Test(dot, streams_stages_frozen_and_edges) {
     HAS(text, "label=\"\u2744 enc (frozen)\"");
     HAS(text, "label=\"net, backward and updates\"");
     HAS(text, "stream 1: 2 nodes");
+    HAS(text, "train:lr\\n1 edge not drawn"); /* to the one weight's sgd */
     HAS(text, "readback, stream 0, stage 0, readback, updated, sink");
     cr_assert_null(strstr(text, "weight\\n"), "states are not drawn");
     cr_assert_eq(occurrences(text, "tooltip="), g->node.n);
