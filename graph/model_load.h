@@ -16,7 +16,7 @@
 #include "graph/scalar.h"
 
 #define DR_MAX_BLOCK_DEPTH 64
-#define DR_MAX_EXPANSION 4000000 /* nodes, their operands and the YAML read again for them */
+#define DR_MAX_EXPANSION 1000000 /* nodes, their operands and the YAML read again for them */
 #define DR_MAX_PATH 4095         /* PATH_MAX without its NUL */
 
 /* ---- the sections of the file and their keys (graph/model_schema.c) ---- */

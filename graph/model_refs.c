@@ -333,7 +333,7 @@ static bool check_arity(struct dr_load *l, const struct dr_tnode *t, bool above)
     if (above && least > 1) {
         return dr_error(l->d, mark, "%s takes several inputs: name them with `in:`", what_of(l, t));
     }
-    if (t->n_in >= least && t->n_in <= most) {
+    if ((t->n_in >= least && t->n_in <= most) || (above && t[-1].bad)) {
         return true;
     }
     const char *range = least == most        ? dr_printf(l->a, "%u", least)
@@ -374,7 +374,7 @@ static void count_operands(struct dr_load *l, uint32_t id) {
     const bool above = implied && id != l->scope.at[t->scope].first;
     if (implied && !imply_inputs(l, id)) {
         t->bad = true;
-    } else if (!t->bad && known && !(above && t[-1].bad)) {
+    } else if (!t->bad && known) {
         t->bad = !check_arity(l, t, above);
     }
     if (t->block != DR_NONE && l->scope.at[t->block].bad) {

@@ -207,7 +207,7 @@ static void read_save(struct dr_load *l, const struct dr_yaml *y, const char **b
         }
     }
     l->m->train.save = dr_load_path(l, file, "train.save");
-    dr_load_later(l, y->mark, "`train.save`", "cannot write weights files");
+    dr_load_later(l, file->mark, "`train.save`", "cannot write weights files");
 }
 
 void dr_load_train(struct dr_load *l, const struct dr_yaml *y) {
