@@ -2,7 +2,10 @@
  * few layers in GFLOP/s. Ours and the peer run in turns; the median of the rounds is printed.
  *
  *   gcc -std=c17 -O3 -D_GNU_SOURCE -I. tests/bench/conv_cpu.c kernels/cpu/{pool,im2win*}.c \
- *       -lopenblas -lpthreadpool -lm */
+ *       -lopenblas -lpthreadpool -lm
+ *
+ * OpenBLAS 0.3.21 takes CPUs newer than itself for SSE3 machines, four times slower: the table says
+ * which kernels it uses, OPENBLAS_CORETYPE=SkylakeX asks for AVX-512. */
 #include "kernels/cpu/conv.h"
 #include <cblas.h>
 #include <stdio.h>
@@ -170,8 +173,9 @@ int main(void) {
          .s = {4, 224, 224, 3, 64, 7, 7, 112, 112, 2, 2, 1, 1, 3, 3, 3, 3, 1}},
     };
     openblas_set_num_threads(1);
-    printf("tiles %s, one thread\n%-26s %-6s %30s | %16s | ratio\n", dr_tiles_name(dr_tiles()),
-           "layer", "", "im2win", "im2col + sgemm");
+    printf("tiles %s, OpenBLAS %s, one thread\n%-26s %-6s %30s | %16s | ratio\n",
+           dr_tiles_name(dr_tiles()), openblas_get_corename(), "layer", "", "im2win",
+           "im2col + sgemm");
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         struct layer *l = &layers[i];
         const struct dr_conv *s = &l->s;
