@@ -13,15 +13,15 @@
 #include "graph/passes.h"
 #include <string.h>
 
+struct needs;
 struct build {
     const struct dr_model *m;
     struct dr_graph *g;
-    bool *keep; /* by model's node */
-    bool *keep_input;
-    uint32_t *node;     /* graph's node by model's node */
-    uint32_t **out;     /* by model's node: its values */
-    bool *no_optimizer; /* by subgraph: said so */
-    bool whole_batch;   /* said so */
+    const struct needs *keep;
+    uint32_t *node;   /* graph's node by model's node */
+    uint32_t **out;   /* by model's node: its values */
+    bool *said;       /* by subgraph: that its weights or optimizer are missing */
+    bool whole_batch; /* said so */
 };
 
 static uint32_t value_of(const struct build *b, const struct dr_ref *r) {
@@ -32,53 +32,89 @@ static uint32_t value_of(const struct build *b, const struct dr_ref *r) {
 }
 
 /* ---- what inference leaves out ---- */
-static void mark_refs(bool *node, bool *input, const struct dr_ref *r, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        if (r[i].is_input) {
-            input[r[i].index] = true;
-        } else {
-            node[r[i].index] = true;
-        }
+/* What is needed: inputs of the model, and outputs of its nodes. */
+struct needs {
+    bool *input;
+    bool **out; /* by node; NULL: none of its outputs */
+};
+
+static struct needs new_needs(const struct dr_model *m) {
+    return (struct needs){.input = DR_NEW_N(m->arena, bool, (size_t)m->input.n + 1),
+                          .out = DR_NEW_N(m->arena, bool *, (size_t)m->node.n + 1)};
+}
+
+static void need_output(const struct dr_model *m, struct needs *to, uint32_t node, uint32_t out) {
+    if (!to->out[node]) {
+        to->out[node] = DR_NEW_N(m->arena, bool, (size_t)m->node.at[node].n_out + 1);
+    }
+    to->out[node][out] = true;
+}
+
+static void need_ref(const struct dr_model *m, struct needs *to, const struct dr_ref *r) {
+    if (r->is_input) {
+        to->input[r->index] = true;
+    } else {
+        need_output(m, to, r->index, r->output);
     }
 }
 
-static void mark_above(const struct dr_model *m, bool *node, bool *input) {
+static void need_all_outputs(const struct dr_model *m, struct needs *to, uint32_t node) {
+    for (uint32_t k = 0; k < m->node.at[node].n_out; k++) {
+        need_output(m, to, node, k);
+    }
+}
+
+/* An op with as many outputs as inputs makes one from the other, each from its own: without the
+ * mask a flip of [image, mask] is a flip of [image]. */
+static bool pairs(const struct dr_decl *d) {
+    return d->op->outputs == 0 && d->n_in == d->n_out;
+}
+
+static void need_above(const struct dr_model *m, struct needs *to) {
     for (uint32_t i = m->node.n; i-- > 0;) { /* the list is in topological order */
         const struct dr_decl *d = &m->node.at[i];
-        if (node[i]) {
-            mark_refs(node, input, d->in, d->n_in);
-            if (d->share != DR_NONE) {
-                node[d->share] = true; /* the owner declares the weights */
+        for (uint32_t j = 0; to->out[i] && j < d->n_in; j++) {
+            if (!pairs(d) || to->out[i][j]) {
+                need_ref(m, to, &d->in[j]);
             }
+        }
+        if (to->out[i] && d->share != DR_NONE) {
+            need_all_outputs(m, to, d->share); /* the owner declares the weights */
         }
     }
 }
 
-/* Inference needs what `outputs` need. Nodes that feed neither outputs nor a loss or metric stay,
- * so that they are noticed as unused. */
-static void choose_nodes(struct build *b) {
-    const struct dr_model *m = b->m;
-    bool *dropped = DR_NEW_N(m->arena, bool, (size_t)m->node.n + 1);
-    bool *dropped_input = DR_NEW_N(m->arena, bool, (size_t)m->input.n + 1);
-    const bool infer = b->g->mode == DR_MODE_INFER;
-    for (uint32_t i = 0; infer && i < m->output.n; i++) {
-        mark_refs(b->keep, b->keep_input, &m->output.at[i].in, 1);
+static void need_terms(const struct dr_model *m, struct needs *to, const struct dr_loss *t,
+                       uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t j = 0; j < t[i].n_in; j++) {
+            need_ref(m, to, &t[i].in[j]);
+        }
     }
-    for (uint32_t i = 0; infer && i < m->loss.n; i++) {
-        mark_refs(dropped, dropped_input, m->loss.at[i].in, m->loss.at[i].n_in);
+}
+
+/* Inference needs what `outputs` need; the others need all. Nodes that feed neither outputs nor a
+ * loss or metric stay, so that they are noticed as unused. */
+static struct needs find_needs(const struct dr_model *m, enum dr_graph_mode mode) {
+    struct needs keep = new_needs(m), dropped = new_needs(m);
+    if (mode == DR_MODE_INFER) {
+        for (uint32_t i = 0; i < m->output.n; i++) {
+            need_ref(m, &keep, &m->output.at[i].in);
+        }
+        need_terms(m, &dropped, m->loss.at, m->loss.n);
+        need_terms(m, &dropped, m->metric.at, m->metric.n);
+        need_above(m, &dropped);
     }
-    for (uint32_t i = 0; infer && i < m->metric.n; i++) {
-        mark_refs(dropped, dropped_input, m->metric.at[i].in, m->metric.at[i].n_in);
-    }
-    mark_above(m, dropped, dropped_input);
-    mark_above(m, b->keep, b->keep_input);
     for (uint32_t i = 0; i < m->node.n; i++) {
-        b->keep[i] = b->keep[i] || !dropped[i];
+        if (!dropped.out[i]) {
+            need_all_outputs(m, &keep, i);
+        }
     }
-    mark_above(m, b->keep, b->keep_input);
+    need_above(m, &keep);
     for (uint32_t i = 0; i < m->input.n; i++) {
-        b->keep_input[i] = b->keep_input[i] || !infer;
+        keep.input[i] = keep.input[i] || mode != DR_MODE_INFER;
     }
+    return keep;
 }
 
 /* Every input that stays must have a source in `data.infer`. */
@@ -93,7 +129,7 @@ static bool check_fed(const struct build *b) {
         for (uint32_t j = 0, k = 0; j < m->input.n; j++) {
             if (k < s->source.n && s->source.at[k].input == j) {
                 k++; /* sources are in the order of the inputs */
-            } else if (b->keep_input[j]) {
+            } else if (b->keep->input[j]) {
                 ok = dr_error(m->diag, s->mark, "data.infer gives no source for input '%s'",
                               m->input.at[j].name);
             }
@@ -136,9 +172,9 @@ static void add_inputs(struct build *b) {
         memcpy(s.dim + 1, in->shape.dim, in->shape.rank * sizeof *s.dim);
         const bool label = in->meaning == DR_LABEL && is_integer(in->dtype);
         *dr_push(b->g->arena, &b->g->input) =
-            b->keep_input[i] ? add_data(b, dr_printf(b->g->arena, "data.%s", in->name), in->name, i,
-                                        label ? DR_I32 : in->dtype, s, in->meaning, in->mark)
-                             : DR_NONE;
+            b->keep->input[i] ? add_data(b, dr_printf(b->g->arena, "data.%s", in->name), in->name,
+                                         i, label ? DR_I32 : in->dtype, s, in->meaning, in->mark)
+                              : DR_NONE;
     }
 }
 
@@ -184,7 +220,7 @@ static void check_states(struct build *b, const struct dr_decl *d, uint32_t node
         return;
     }
     const struct dr_subgraph *s = &b->m->subgraph.at[d->subgraph];
-    bool *said = &b->no_optimizer[d->subgraph];
+    bool *said = &b->said[d->subgraph];
     if (d->frozen && !owner->weights && !*said) {
         *said = true;
         dr_error(b->m->diag, d->mark,
@@ -222,11 +258,12 @@ static void check_whole_batch(struct build *b, const struct dr_decl *d, const st
     }
 }
 
-static void keep_outputs(struct build *b, uint32_t decl, const uint32_t *value, uint32_t n) {
-    const uint32_t n_out = b->m->node.at[decl].n_out;
-    b->out[decl] = DR_NEW_N(b->g->arena, uint32_t, (size_t)n_out + 1);
-    for (uint32_t i = 0; i < n_out; i++) {
-        b->out[decl][i] = i < n ? value[i] : DR_NONE;
+/* The values of a node of the model: `value` has those of its outputs that are needed, in order. */
+static void keep_outputs(struct build *b, uint32_t decl, const uint32_t *value) {
+    const struct dr_decl *d = &b->m->node.at[decl];
+    b->out[decl] = DR_NEW_N(b->g->arena, uint32_t, (size_t)d->n_out + 1);
+    for (uint32_t i = 0; i < d->n_out; i++) {
+        b->out[decl][i] = pairs(d) && !b->keep->out[decl][i] ? DR_NONE : *value++;
     }
 }
 
@@ -244,38 +281,55 @@ static uint32_t add_activation(struct build *b, const struct dr_decl *d, uint32_
                     DR_ROLE_FORWARD, &like, d->out, d->mark);
 }
 
+/* The operands of a node of the model that are needed. False: one of them could not be built. */
+struct operands {
+    uint32_t n, *in;
+    const char **names;
+};
+static bool find_operands(const struct build *b, uint32_t id, struct operands *o) {
+    const struct dr_decl *d = &b->m->node.at[id];
+    const uint32_t room = d->n_in + d->n_out + 1;
+    *o = (struct operands){.in = DR_NEW_N(b->g->arena, uint32_t, room),
+                           .names = DR_NEW_N(b->g->arena, const char *, room)};
+    memcpy(o->names, d->out, d->n_out * sizeof *d->out);
+    for (uint32_t i = 0; i < d->n_in; i++) {
+        if (pairs(d) && !b->keep->out[id][i]) {
+            continue;
+        }
+        if (pairs(d)) {
+            o->names[o->n] = d->out[i];
+        }
+        o->in[o->n] = value_of(b, &d->in[i]);
+        if (o->in[o->n++] == DR_NONE) {
+            return false;
+        }
+    }
+    return d->share == DR_NONE || b->out[d->share]; /* an owner may pass through and have no node */
+}
+
 static void add_decl(struct build *b, uint32_t id) {
     const struct dr_decl *d = &b->m->node.at[id];
     const struct dr_op *op = d->op;
     const bool augment = op->flags & DR_OP_AUGMENT;
     const bool eval = b->g->mode != DR_MODE_TRAIN || (d->frozen && !augment);
-    uint32_t *in = DR_NEW_N(b->g->arena, uint32_t, (size_t)d->n_in + 1);
+    struct operands o;
     b->node[id] = DR_NONE;
-    for (uint32_t i = 0; i < d->n_in; i++) {
-        in[i] = value_of(b, &d->in[i]);
-        if (in[i] == DR_NONE) {
-            return;
-        }
-    }
-    if (d->share != DR_NONE && b->node[d->share] == DR_NONE) {
+    if (!find_operands(b, id, &o)) {
         return;
     }
     if (eval && (op->flags & DR_OP_EVAL_PASS)) {
-        keep_outputs(b, id, in, d->n_in);
+        keep_outputs(b, id, o.in);
         return;
     }
     op = eval && op->eval_form ? op->eval_form : op;
     check_whole_batch(b, d, op);
     const bool act = d->activation != DR_ACT_NONE;
-    const char **names = (const char **)d->out;
     if (act) {
-        names = DR_NEW_N(b->g->arena, const char *, (size_t)d->n_out + 1);
-        memcpy(names, d->out, d->n_out * sizeof *names);
-        names[0] = dr_printf(b->g->arena, "%s:pre", d->out[0]);
+        o.names[0] = dr_printf(b->g->arena, "%s:pre", d->out[0]);
     }
     const enum dr_role role =
         augment && !b->m->subgraph.at[d->subgraph].frozen ? DR_ROLE_AUGMENT : DR_ROLE_FORWARD;
-    uint32_t node = add_node(b, d->name, op, d->attrs, in, d->n_in, role, d, names, d->mark);
+    uint32_t node = add_node(b, d->name, op, d->attrs, o.in, o.n, role, d, o.names, d->mark);
     if (node == DR_NONE) {
         return;
     }
@@ -285,7 +339,7 @@ static void add_decl(struct build *b, uint32_t id) {
         node = add_activation(b, d, b->g->node.at[node].out[0]);
     }
     if (node != DR_NONE) {
-        keep_outputs(b, id, b->g->node.at[node].out, b->g->node.at[node].n_out);
+        keep_outputs(b, id, b->g->node.at[node].out);
     }
 }
 
@@ -432,20 +486,19 @@ struct dr_graph *dr_pass_load(const struct dr_model *m, enum dr_graph_mode mode,
     if (!check_mode(m, mode)) {
         return NULL;
     }
+    const struct needs keep = find_needs(m, mode);
     struct build b = {.m = m,
                       .g = start(m, mode, total_steps),
-                      .keep = DR_NEW_N(m->arena, bool, (size_t)m->node.n + 1),
-                      .keep_input = DR_NEW_N(m->arena, bool, (size_t)m->input.n + 1),
+                      .keep = &keep,
                       .node = DR_NEW_N(m->arena, uint32_t, (size_t)m->node.n + 1),
                       .out = DR_NEW_N(m->arena, uint32_t *, (size_t)m->node.n + 1),
-                      .no_optimizer = DR_NEW_N(m->arena, bool, (size_t)m->subgraph.n + 1)};
-    choose_nodes(&b);
+                      .said = DR_NEW_N(m->arena, bool, (size_t)m->subgraph.n + 1)};
     if (!check_fed(&b)) {
         return NULL;
     }
     add_inputs(&b);
     for (uint32_t i = 0; i < m->node.n; i++) {
-        if (b.keep[i]) {
+        if (keep.out[i]) {
             add_decl(&b, i);
         }
     }
