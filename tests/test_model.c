@@ -1,5 +1,5 @@
 /* The YAML as a checked model: what the format can say, and what it refuses in which words. */
-#include "graph/model.h"
+#include "graph/passes.h"
 #include "ops/table.h"
 
 #include <criterion/criterion.h>
@@ -742,7 +742,7 @@ Test(model, mutated_files_never_crash) {
                                        "repeat: 3", "x",  "share", ",", "-1", "*a",
                                        "&a ",       "~",  "a.b",   "\n"};
     uint64_t r = 88172645463325252u;
-    for (uint32_t i = 0; i < 6; i++) {
+    for (uint32_t i = 0; i < sizeof files / sizeof *files; i++) {
         FILE *f = fopen(from_tests(files[i]), "rb");
         cr_assert(f);
         static char text[8192], changed[8192];
@@ -766,6 +766,13 @@ Test(model, mutated_files_never_crash) {
             struct dr_model *m = root ? dr_model_from_tree(a, d, dr_ops(), root, "m.yaml") : NULL;
             cr_expect(m || dr_diag_errors(d) > 0, "refused without a word:\n%.*s", (int)len,
                       changed);
+            for (int mode = DR_MODE_TRAIN; m && mode <= DR_MODE_INFER; mode++) {
+                const uint32_t before = dr_diag_errors(d);
+                const struct dr_graph *g = dr_pass_load(m, (enum dr_graph_mode)mode, 10);
+                const char *why = "";
+                cr_expect(g || dr_diag_errors(d) > before);
+                cr_expect(!g || dr_graph_verify(g, &why), "%s", why);
+            }
             dr_arena_destroy(a);
         }
     }
