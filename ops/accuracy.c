@@ -26,14 +26,6 @@ static bool accuracy_infer(struct dr_infer *c) {
     return dr_infer_out(c, NULL, DR_F64, DR_SHAPE(2), DR_PLAIN);
 }
 
-static struct dr_choice accuracy_choose(const struct dr_graph *g, const struct dr_node *n,
-                                        bool cuda) {
-    (void)cuda;
-    return (struct dr_choice){.workspace_bytes =
-                                  dr_cpu_cross_entropy_bytes(dr_elements(dr_node_in(g, n, 1))),
-                              .kernel = "chunked sums"};
-}
-
 static struct dr_cost accuracy_cost(const struct dr_graph *g, const struct dr_node *n) {
     return dr_cost_of(g, n, (double)dr_elements(dr_node_in(g, n, 0)));
 }
@@ -42,6 +34,11 @@ static void accuracy_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct accuracy_attrs *a = l->node->attrs;
     const struct dr_cpu_classes classes = dr_labels_of(l, a->ignore_index);
     dr_cpu_accuracy(cpu, &classes, a->top, l->in[0], l->workspace, l->out[0]);
+}
+DR_CUDA_LAUNCHER accuracy_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct accuracy_attrs *a = l->node->attrs;
+    const struct dr_cuda_classes c = dr_labels_of_cuda(l, a->ignore_index);
+    return dr_cuda_accuracy(&c, a->top, l->in[0], l->workspace, l->out[0], cuda->stream);
 }
 
 static double accuracy_finish(const void *attrs, const double *partial, uint32_t n) {
@@ -62,8 +59,8 @@ const struct dr_op dr_op_accuracy = {
     .outputs = 1,
     .infer = accuracy_infer,
     .cost = accuracy_cost,
-    .choose = accuracy_choose,
+    .choose = dr_labels_choose,
     .finish = accuracy_finish,
     .cpu = accuracy_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(accuracy_cuda),
 };

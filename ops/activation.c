@@ -2,6 +2,7 @@
  * may drop the value before the activation. */
 #include "ops/common.h"
 #include "kernels/cpu/pointwise.h"
+#include "kernels/cuda/pointwise.h"
 
 static bool same_infer(struct dr_infer *c) {
     if (!dr_need_f32(c, 0))
@@ -26,14 +27,30 @@ static void emit_grad(struct dr_grad *c, const struct dr_op *op) {
 static void relu_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_relu_fprop(cpu, dr_elements(dr_launch_out(l, 0)), l->in[0], l->out[0]);
 }
+DR_CUDA_LAUNCHER relu_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    return dr_cuda_act_fprop(dr_elements(dr_launch_out(l, 0)), DR_ACT_RELU, l->in[0], l->out[0],
+                             cuda->stream);
+}
 static void relu_grad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_relu_dgrad(cpu, dr_elements(dr_launch_out(l, 0)), l->in[0], l->in[1], l->out[0]);
+}
+DR_CUDA_LAUNCHER relu_grad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    return dr_cuda_act_dgrad(dr_elements(dr_launch_out(l, 0)), DR_ACT_RELU, l->in[0], l->in[1],
+                             l->out[0], cuda->stream);
 }
 static void tanh_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_tanh_fprop(cpu, dr_elements(dr_launch_out(l, 0)), l->in[0], l->out[0]);
 }
+DR_CUDA_LAUNCHER tanh_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    return dr_cuda_act_fprop(dr_elements(dr_launch_out(l, 0)), DR_ACT_TANH, l->in[0], l->out[0],
+                             cuda->stream);
+}
 static void tanh_grad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_tanh_dgrad(cpu, dr_elements(dr_launch_out(l, 0)), l->in[0], l->in[1], l->out[0]);
+}
+DR_CUDA_LAUNCHER tanh_grad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    return dr_cuda_act_dgrad(dr_elements(dr_launch_out(l, 0)), DR_ACT_TANH, l->in[0], l->in[1],
+                             l->out[0], cuda->stream);
 }
 
 const struct dr_op dr_op_relu_grad = {
@@ -46,7 +63,7 @@ const struct dr_op dr_op_relu_grad = {
     .infer = grad_infer,
     .cost = dr_cost_pointwise,
     .cpu = relu_grad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(relu_grad_cuda),
 };
 static void relu_grad(struct dr_grad *c) {
     emit_grad(c, &dr_op_relu_grad);
@@ -62,7 +79,7 @@ const struct dr_op dr_op_relu = {
     .grad = relu_grad,
     .cost = dr_cost_pointwise,
     .cpu = relu_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(relu_cuda),
 };
 
 const struct dr_op dr_op_tanh_grad = {
@@ -75,7 +92,7 @@ const struct dr_op dr_op_tanh_grad = {
     .infer = grad_infer,
     .cost = dr_cost_pointwise,
     .cpu = tanh_grad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(tanh_grad_cuda),
 };
 static void tanh_grad(struct dr_grad *c) {
     emit_grad(c, &dr_op_tanh_grad);
@@ -91,5 +108,5 @@ const struct dr_op dr_op_tanh = {
     .grad = tanh_grad,
     .cost = dr_cost_pointwise,
     .cpu = tanh_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(tanh_cuda),
 };

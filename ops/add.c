@@ -2,6 +2,7 @@
  * of a value that is used more than once, in the order given. Nothing is broadcast. */
 #include "ops/common.h"
 #include "kernels/cpu/pointwise.h"
+#include "kernels/cuda/pointwise.h"
 
 struct add_attrs {
     int32_t activation;
@@ -41,6 +42,11 @@ static void add_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_add(cpu, dr_elements(dr_launch_out(l, 0)), (const void *const *)l->in, l->node->n_in,
                a->activation, l->out[0]);
 }
+DR_CUDA_LAUNCHER add_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct add_attrs *a = l->node->attrs;
+    return dr_cuda_add(dr_elements(dr_launch_out(l, 0)), (const void *const *)l->in, l->node->n_in,
+                       a->activation, l->out[0], cuda->stream);
+}
 
 const struct dr_op dr_op_add = {
     .name = "add",
@@ -54,5 +60,5 @@ const struct dr_op dr_op_add = {
     .grad = add_grad,
     .cost = add_cost,
     .cpu = add_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(add_cuda),
 };

@@ -6,6 +6,7 @@
  * Everywhere else (evaluation, inference, frozen parts) batch_norm_infer normalizes by the running
  * statistics, and nothing moves them. */
 #include "kernels/cpu/norm.h"
+#include "kernels/cuda/norm.h"
 #include "ops/common.h"
 
 struct batch_norm_attrs {
@@ -69,9 +70,9 @@ static bool eval_infer(struct dr_infer *c) {
 
 /* The workspace follows from x (or dy), the first operand of every node here. */
 static struct dr_choice norm_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
-    (void)cuda;
     const struct dr_value *x = dr_node_in(g, n, 0);
-    return (struct dr_choice){.workspace_bytes = dr_cpu_norm_bytes(rows_of(x), dr_last(x)),
+    return (struct dr_choice){.workspace_bytes = cuda ? dr_cuda_norm_bytes(dr_last(x))
+                                                      : dr_cpu_norm_bytes(rows_of(x), dr_last(x)),
                               .kernel = "chunked sums"};
 }
 
@@ -87,6 +88,16 @@ static void batch_norm_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_norm_apply(cpu, rows_of(x), dr_last(x), l->in[X], mean, var, l->in[WEIGHT], l->in[BIAS],
                       a->eps, a->activation, l->workspace, l->out[0]);
 }
+DR_CUDA_LAUNCHER batch_norm_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct batch_norm_attrs *a = l->node->attrs;
+    const struct dr_value *x = dr_launch_in(l, X);
+    const int64_t rows = rows_of(x), c = dr_last(x);
+    float *mean = l->out[1], *var = l->out[2];
+    const int err = dr_cuda_norm_stats(rows, c, l->in[X], l->workspace, mean, var, cuda->stream);
+    return err ? err
+               : dr_cuda_norm_apply(rows, c, l->in[X], mean, var, l->in[WEIGHT], l->in[BIAS],
+                                    a->eps, a->activation, l->out[0], cuda->stream);
+}
 
 static void eval_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct batch_norm_attrs *a = l->node->attrs;
@@ -94,6 +105,13 @@ static void eval_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_norm_apply(cpu, rows_of(x), dr_last(x), l->in[X], l->in[RUNNING_MEAN],
                       l->in[RUNNING_VAR], l->in[WEIGHT], l->in[BIAS], a->eps, a->activation,
                       l->workspace, l->out[0]);
+}
+DR_CUDA_LAUNCHER eval_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct batch_norm_attrs *a = l->node->attrs;
+    const struct dr_value *x = dr_launch_in(l, X);
+    return dr_cuda_norm_apply(rows_of(x), dr_last(x), l->in[X], l->in[RUNNING_MEAN],
+                              l->in[RUNNING_VAR], l->in[WEIGHT], l->in[BIAS], a->eps, a->activation,
+                              l->out[0], cuda->stream);
 }
 
 /* ---- gradients ---- */
@@ -109,6 +127,12 @@ static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_norm_wgrad(cpu, rows_of(x), dr_last(x), l->in[0], l->in[1], l->in[2], l->in[3], a->eps,
                       l->workspace, l->out[0], l->out[1]);
 }
+DR_CUDA_LAUNCHER wgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct batch_norm_attrs *a = l->node->attrs;
+    const struct dr_value *x = dr_launch_in(l, 0);
+    return dr_cuda_norm_wgrad(rows_of(x), dr_last(x), l->in[0], l->in[1], l->in[2], l->in[3],
+                              a->eps, l->workspace, l->out[0], l->out[1], cuda->stream);
+}
 /* x, dy, mean, var, weight, dgamma, dbeta -> dx; stored statistics: dy, var, weight -> dx. */
 static bool dgrad_infer(struct dr_infer *c) {
     return dr_infer_out(c, NULL, DR_F32, dr_infer_in(c, 0)->shape, DR_PLAIN);
@@ -119,11 +143,23 @@ static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_norm_dgrad(cpu, rows_of(x), dr_last(x), l->in[0], l->in[1], l->in[2], l->in[3], l->in[4],
                       l->in[5], l->in[6], a->eps, l->workspace, l->out[0]);
 }
+DR_CUDA_LAUNCHER dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct batch_norm_attrs *a = l->node->attrs;
+    const struct dr_value *x = dr_launch_in(l, 0);
+    return dr_cuda_norm_dgrad(rows_of(x), dr_last(x), l->in[0], l->in[1], l->in[2], l->in[3],
+                              l->in[4], l->in[5], l->in[6], a->eps, l->out[0], cuda->stream);
+}
 static void eval_dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct batch_norm_attrs *a = l->node->attrs;
     const struct dr_value *dy = dr_launch_in(l, 0);
     dr_cpu_norm_dgrad(cpu, rows_of(dy), dr_last(dy), NULL, l->in[0], NULL, l->in[1], l->in[2], NULL,
                       NULL, a->eps, l->workspace, l->out[0]);
+}
+DR_CUDA_LAUNCHER eval_dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct batch_norm_attrs *a = l->node->attrs;
+    const struct dr_value *dy = dr_launch_in(l, 0);
+    return dr_cuda_norm_dgrad(rows_of(dy), dr_last(dy), NULL, l->in[0], NULL, l->in[1], l->in[2],
+                              NULL, NULL, a->eps, l->out[0], cuda->stream);
 }
 
 const struct dr_op dr_op_batch_norm_wgrad = {
@@ -138,7 +174,7 @@ const struct dr_op dr_op_batch_norm_wgrad = {
     .cost = norm_cost,
     .choose = norm_choose,
     .cpu = wgrad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(wgrad_cuda),
 };
 const struct dr_op dr_op_batch_norm_dgrad = {
     .name = "batch_norm_dgrad",
@@ -152,7 +188,7 @@ const struct dr_op dr_op_batch_norm_dgrad = {
     .cost = norm_cost,
     .choose = norm_choose,
     .cpu = dgrad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(dgrad_cuda),
 };
 const struct dr_op dr_op_batch_norm_infer_dgrad = {
     .name = "batch_norm_infer_dgrad",
@@ -166,7 +202,7 @@ const struct dr_op dr_op_batch_norm_infer_dgrad = {
     .cost = norm_cost,
     .choose = norm_choose,
     .cpu = eval_dgrad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(eval_dgrad_cuda),
 };
 
 /* dgamma and dbeta into dx[], where they are wanted or dx needs them; gives their node. */
@@ -222,6 +258,12 @@ static void stats_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
         running_var[k] = (float)(keep * running_var[k] + a->momentum * (var[k] * unbiased));
     }
 }
+DR_CUDA_LAUNCHER stats_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct stats_attrs *a = l->node->attrs;
+    const double unbiased = (double)a->count / (double)(a->count - 1);
+    return dr_cuda_norm_track(dr_last(dr_launch_in(l, 0)), l->in[0], l->in[1], a->momentum,
+                              unbiased, l->in[4], l->out[0], l->out[1], cuda->stream);
+}
 const struct dr_op dr_op_batch_norm_stats = {
     .name = "batch_norm_stats",
     .doc = "Moves the running statistics of a batch_norm towards the batch's.",
@@ -232,7 +274,7 @@ const struct dr_op dr_op_batch_norm_stats = {
     .infer = stats_infer,
     .cost = norm_cost,
     .cpu = stats_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(stats_cuda),
 };
 
 static void batch_norm_track(struct dr_graph *g, uint32_t node) {
@@ -264,7 +306,7 @@ const struct dr_op dr_op_batch_norm_infer = {
     .cost = norm_cost,
     .choose = norm_choose,
     .cpu = eval_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(eval_cuda),
 };
 const struct dr_op dr_op_batch_norm = {
     .name = "batch_norm",
@@ -284,5 +326,5 @@ const struct dr_op dr_op_batch_norm = {
     .choose = norm_choose,
     .eval_form = &dr_op_batch_norm_infer,
     .cpu = batch_norm_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(batch_norm_cuda),
 };

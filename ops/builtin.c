@@ -4,6 +4,7 @@
 #include "graph/builtin.h"
 #include "kernels/batch.h"
 #include "kernels/cpu/sums.h"
+#include "kernels/cuda/pointwise.h"
 #include "ops/common.h"
 #include <math.h>
 
@@ -48,6 +49,11 @@ static void total_loss_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
         total += a->weight.at[i] * *(const float *)l->in[i];
     *(float *)l->out[0] = (float)total;
 }
+DR_CUDA_LAUNCHER total_loss_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_total_loss_attrs *a = l->node->attrs;
+    return dr_cuda_total_loss((const void *const *)l->in, a->weight.at, a->weight.n, l->out[0],
+                              cuda->stream);
+}
 const struct dr_op dr_op_total_loss = {
     .name = "total_loss",
     .doc = "The weighted sum of the losses.",
@@ -59,7 +65,7 @@ const struct dr_op dr_op_total_loss = {
     .infer = total_loss_infer,
     .cost = dr_cost_pointwise,
     .cpu = total_loss_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(total_loss_cuda),
 };
 
 /* ---- lr ---- */
@@ -90,6 +96,12 @@ static void lr_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_batch *header = l->in[0];
     *(float *)l->out[0] = (float)rate(&a->lr, (int64_t)header->step);
 }
+DR_CUDA_LAUNCHER lr_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_lr *lr = &((const struct dr_lr_attrs *)l->node->attrs)->lr;
+    const struct dr_cuda_lr c = {lr->base,   lr->end,   lr->gamma, (int)lr->schedule,
+                                 lr->warmup, lr->every, lr->total};
+    return dr_cuda_lr(&c, l->in[0], l->out[0], cuda->stream);
+}
 const struct dr_op dr_op_lr = {
     .name = "lr",
     .doc = "The learning rate of this step.",
@@ -101,11 +113,12 @@ const struct dr_op dr_op_lr = {
     .infer = lr_infer,
     .cost = dr_cost_pointwise,
     .cpu = lr_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(lr_cuda),
 };
 
 /* ---- clip ---- */
 static int64_t clip_blocks(const struct dr_value *value, const struct dr_node *n) {
+    _Static_assert(DR_CUDA_SQUARES == DR_CPU_SQUARE_BLOCK, "both devices cut sums alike");
     int64_t most = 0; /* the gradients take turns in one workspace */
     for (uint32_t i = 0; i < n->n_in; i++) {
         const int64_t blocks = dr_cpu_square_blocks(dr_elements(&value[n->in[i]]));
@@ -114,9 +127,8 @@ static int64_t clip_blocks(const struct dr_value *value, const struct dr_node *n
     return most;
 }
 static struct dr_choice clip_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
-    (void)cuda;
-    return (struct dr_choice){.workspace_bytes =
-                                  clip_blocks(g->value.at, n) * (int64_t)sizeof(double),
+    const int64_t blocks = clip_blocks(g->value.at, n) + (cuda ? 1 : 0); /* and the running sum */
+    return (struct dr_choice){.workspace_bytes = blocks * (int64_t)sizeof(double),
                               .kernel = "chunked sums"};
 }
 /* torch.nn.utils.clip_grad_norm_: max_norm / (norm + 1e-6), at most 1; and exactly 1 up to
@@ -128,6 +140,15 @@ static void clip_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
         squares += dr_cpu_sum_squares(cpu, dr_elements(dr_launch_in(l, i)), l->in[i], l->workspace);
     const double norm = sqrt(squares);
     *(float *)l->out[0] = norm <= a->max_norm ? 1.0f : (float)(a->max_norm / (norm + 1e-6));
+}
+DR_CUDA_LAUNCHER clip_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_clip_attrs *a = l->node->attrs;
+    double *squares = l->workspace, *partial = squares + 1;
+    int err = 0;
+    for (uint32_t i = 0; i < l->node->n_in && !err; i++)
+        err = dr_cuda_add_squares(l->in[i], dr_elements(dr_launch_in(l, i)), i == 0, partial,
+                                  squares, cuda->stream);
+    return err ? err : dr_cuda_clip(squares, a->max_norm, l->out[0], cuda->stream);
 }
 static bool clip_infer(struct dr_infer *c) {
     return dr_infer_out(c, NULL, DR_F32, (struct dr_shape){0}, DR_PLAIN);
@@ -150,7 +171,7 @@ const struct dr_op dr_op_clip = {
     .cost = clip_cost,
     .choose = clip_choose,
     .cpu = clip_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(clip_cuda),
 };
 
 /* ---- guard ---- */
@@ -167,6 +188,9 @@ static void guard_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
         health[1] = (int64_t)header->step;
     }
 }
+DR_CUDA_LAUNCHER guard_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    return dr_cuda_guard(l->in[0], l->in[1], l->out[0], cuda->stream);
+}
 const struct dr_op dr_op_guard = {
     .name = "guard",
     .doc = "Notes the first step whose total loss is not finite; nothing is updated from then on.",
@@ -176,5 +200,5 @@ const struct dr_op dr_op_guard = {
     .infer = guard_infer,
     .cost = dr_cost_pointwise,
     .cpu = guard_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(guard_cuda),
 };

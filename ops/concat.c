@@ -1,6 +1,7 @@
 /* concat along one axis, by default the channels. The other axes must agree: nothing is broadcast
  * or cropped. The gradient of each input is its slice. */
 #include "kernels/cpu/layout.h"
+#include "kernels/cuda/shape.h"
 #include "ops/common.h"
 
 struct concat_attrs {
@@ -84,6 +85,20 @@ static void concat_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
         to += bytes;
     }
 }
+DR_CUDA_LAUNCHER concat_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct concat_attrs *at = l->node->attrs;
+    const struct dr_value *y = dr_launch_out(l, 0);
+    const int64_t one = bytes_after(y, at->axis), runs = runs_before(y, at->axis);
+    const int64_t step = one * y->shape.dim[at->axis];
+    char *to = l->out[0];
+    int err = 0;
+    for (uint32_t i = 0; i < l->node->n_in && !err; i++) {
+        const int64_t bytes = one * dr_launch_in(l, i)->shape.dim[at->axis];
+        err = dr_cuda_copy_rows(runs, bytes, l->in[i], bytes, to, step, cuda->stream);
+        to += bytes;
+    }
+    return err;
+}
 
 static struct dr_cost copy_cost(const struct dr_graph *g, const struct dr_node *n) {
     struct dr_cost cost = {.bytes = 2.0 * (double)dr_node_out(g, n, 0)->bytes};
@@ -105,6 +120,14 @@ static void slice_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
                      (const char *)l->in[0] + one * at->begin, one * dy->shape.dim[at->axis],
                      l->out[0], one * at->size);
 }
+DR_CUDA_LAUNCHER slice_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct slice_attrs *at = l->node->attrs;
+    const struct dr_value *dy = dr_launch_in(l, 0);
+    const int64_t one = bytes_after(dy, at->axis);
+    return dr_cuda_copy_rows(
+        runs_before(dy, at->axis), one * at->size, (const char *)l->in[0] + one * at->begin,
+        one * dy->shape.dim[at->axis], l->out[0], one * at->size, cuda->stream);
+}
 const struct dr_op dr_op_concat_grad = {
     .name = "concat_grad",
     .doc = "Gradient of concat by one input: its slice.",
@@ -116,7 +139,7 @@ const struct dr_op dr_op_concat_grad = {
     .infer = slice_infer,
     .cost = copy_cost,
     .cpu = slice_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(slice_cuda),
 };
 static void concat_grad(struct dr_grad *c) {
     const struct dr_node n = c->g->node.at[c->node]; /* a copy: adding a node moves the list */
@@ -144,5 +167,5 @@ const struct dr_op dr_op_concat = {
     .grad = concat_grad,
     .cost = copy_cost,
     .cpu = concat_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(concat_cuda),
 };

@@ -1,6 +1,7 @@
 /* conv2d: 2-D cross-correlation, NHWC, PyTorch's nn.Conv2d; its gradients by input and weight. The
  * gradient by the bias is linear's. */
 #include "kernels/cpu/conv.h"
+#include "kernels/cuda/conv.h"
 #include "ops/common.h"
 
 extern const struct dr_op dr_op_conv2d_dgrad, dr_op_conv2d_wgrad, dr_op_linear_bgrad;
@@ -179,15 +180,20 @@ static struct dr_cost conv2d_cost(const struct dr_graph *g, const struct dr_node
 }
 static struct dr_choice conv2d_choose(const struct dr_graph *g, const struct dr_node *n,
                                       bool cuda) {
-    (void)cuda;
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
-    return (struct dr_choice){dr_conv_fprop_workspace(&s), "im2win"};
+    return (struct dr_choice){cuda ? 0 : dr_conv_fprop_workspace(&s), "im2win"};
 }
 static void conv2d_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct conv2d_attrs *a = l->node->attrs;
     const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
     dr_conv_fprop(cpu, dr_tiles(), &s, l->in[0], l->in[1], a->bias ? l->in[2] : NULL, a->activation,
                   l->out[0], l->workspace);
+}
+DR_CUDA_LAUNCHER conv2d_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct conv2d_attrs *a = l->node->attrs;
+    const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
+    return dr_cuda_conv_fprop(&s, l->in[0], l->in[1], a->bias ? l->in[2] : NULL, a->activation,
+                              l->out[0], cuda->stream);
 }
 
 /* ---- gradient by the input: dy, weight -> dx ---- */
@@ -202,13 +208,16 @@ static struct dr_cost dgrad_cost(const struct dr_graph *g, const struct dr_node 
     return cost_of(g, n, dr_node_in(g, n, 0));
 }
 static struct dr_choice dgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
-    (void)cuda;
     const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
-    return (struct dr_choice){dr_conv_dgrad_workspace(&s), "im2win"};
+    return (struct dr_choice){cuda ? 0 : dr_conv_dgrad_workspace(&s), "im2win"};
 }
 static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
     dr_conv_dgrad(cpu, dr_tiles(), &s, l->in[0], l->in[1], l->out[0], l->workspace);
+}
+DR_CUDA_LAUNCHER dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
+    return dr_cuda_conv_dgrad(&s, l->in[0], l->in[1], l->out[0], cuda->stream);
 }
 
 /* ---- gradient by the weight: x, dy -> dw ---- */
@@ -223,13 +232,17 @@ static struct dr_cost wgrad_cost(const struct dr_graph *g, const struct dr_node 
     return cost_of(g, n, dr_node_in(g, n, 1));
 }
 static struct dr_choice wgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
-    (void)cuda;
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_in(g, n, 1));
-    return (struct dr_choice){dr_conv_wgrad_workspace(&s), "im2win"};
+    return (struct dr_choice){cuda ? dr_cuda_conv_wgrad_bytes(&s) : dr_conv_wgrad_workspace(&s),
+                              "im2win"};
 }
 static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0), dr_launch_in(l, 1));
     dr_conv_wgrad(cpu, dr_tiles(), &s, l->in[0], l->in[1], l->out[0], l->workspace);
+}
+DR_CUDA_LAUNCHER wgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0), dr_launch_in(l, 1));
+    return dr_cuda_conv_wgrad(&s, l->in[0], l->in[1], l->out[0], l->workspace, cuda->stream);
 }
 
 static void conv2d_grad(struct dr_grad *c) {
@@ -267,7 +280,7 @@ const struct dr_op dr_op_conv2d = {
     .cost = conv2d_cost,
     .choose = conv2d_choose,
     .cpu = conv2d_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(conv2d_cuda),
 };
 const struct dr_op dr_op_conv2d_dgrad = {
     .name = "conv2d_dgrad",
@@ -281,7 +294,7 @@ const struct dr_op dr_op_conv2d_dgrad = {
     .cost = dgrad_cost,
     .choose = dgrad_choose,
     .cpu = dgrad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(dgrad_cuda),
 };
 const struct dr_op dr_op_conv2d_wgrad = {
     .name = "conv2d_wgrad",
@@ -295,5 +308,5 @@ const struct dr_op dr_op_conv2d_wgrad = {
     .cost = wgrad_cost,
     .choose = wgrad_choose,
     .cpu = wgrad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(wgrad_cuda),
 };

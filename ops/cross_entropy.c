@@ -43,19 +43,23 @@ static struct dr_cpu_loss loss_of(const struct cross_entropy_attrs *a) {
                                 .class_weight = a->class_weights.n ? a->class_weights.at : NULL};
 }
 
+static inline struct dr_cuda_classes classes_cuda(const struct dr_launch *l,
+                                                  const struct cross_entropy_attrs *a) {
+    struct dr_cuda_classes c = dr_labels_of_cuda(l, a->ignore_index);
+    c.smoothing = a->label_smoothing;
+    c.class_weight = a->class_weights.n ? a->class_weights.at : NULL;
+    return c;
+}
+
 static void cross_entropy_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct cross_entropy_attrs *a = l->node->attrs;
     const struct dr_cpu_classes classes = dr_labels_of(l, a->ignore_index);
     const struct dr_cpu_loss loss = loss_of(a);
     dr_cpu_cross_entropy(cpu, &classes, &loss, l->in[0], l->workspace, l->out[0], l->out[1]);
 }
-
-static struct dr_choice cross_entropy_choose(const struct dr_graph *g, const struct dr_node *n,
-                                             bool cuda) {
-    (void)cuda;
-    return (struct dr_choice){.workspace_bytes =
-                                  dr_cpu_cross_entropy_bytes(dr_elements(dr_node_in(g, n, 1))),
-                              .kernel = "chunked sums"};
+DR_CUDA_LAUNCHER cross_entropy_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_cuda_classes c = classes_cuda(l, l->node->attrs);
+    return dr_cuda_cross_entropy(&c, l->in[0], l->workspace, l->out[0], l->out[1], cuda->stream);
 }
 
 static struct dr_cost cross_entropy_cost(const struct dr_graph *g, const struct dr_node *n) {
@@ -74,6 +78,12 @@ static void grad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_cross_entropy_dgrad(cpu, &classes, &loss, l->in[0], a->weight,
                                ((const double *)l->in[2])[1], l->out[0]);
 }
+DR_CUDA_LAUNCHER grad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct cross_entropy_grad_attrs *a = l->node->attrs;
+    const struct dr_cuda_classes c = classes_cuda(l, &a->forward);
+    return dr_cuda_cross_entropy_dgrad(&c, l->in[0], a->weight, l->in[2], l->workspace, l->out[0],
+                                       cuda->stream);
+}
 
 const struct dr_op dr_op_cross_entropy_grad = {
     .name = "cross_entropy_grad",
@@ -85,8 +95,9 @@ const struct dr_op dr_op_cross_entropy_grad = {
     .outputs = 1,
     .infer = grad_infer,
     .cost = cross_entropy_cost,
+    .choose = dr_labels_choose,
     .cpu = grad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(grad_cuda),
 };
 
 static void cross_entropy_grad(struct dr_grad *c) {
@@ -118,8 +129,8 @@ const struct dr_op dr_op_cross_entropy = {
     .infer = cross_entropy_infer,
     .grad = cross_entropy_grad,
     .cost = cross_entropy_cost,
-    .choose = cross_entropy_choose,
+    .choose = dr_labels_choose,
     .finish = cross_entropy_finish,
     .cpu = cross_entropy_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(cross_entropy_cuda),
 };

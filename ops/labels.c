@@ -40,3 +40,24 @@ struct dr_cpu_classes dr_labels_of(const struct dr_launch *l, int64_t ignore_ind
         .ignore = ignore_index,
     };
 }
+
+struct dr_cuda_classes dr_labels_of_cuda(const struct dr_launch *l, int64_t ignore_index) {
+    const struct dr_value *x = dr_launch_in(l, 0), *t = dr_launch_in(l, 1);
+    const int64_t rows = dr_elements(t);
+    return (struct dr_cuda_classes){
+        .target = l->in[1],
+        .u8 = t->dtype == DR_U8,
+        .rows = rows,
+        .k = dr_last(x),
+        .rows_per_sample = rows / t->shape.dim[0],
+        .ignore = ignore_index,
+        .header = l->in[l->node->n_in - 1],
+    };
+}
+
+struct dr_choice dr_labels_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
+    const int64_t rows = dr_elements(dr_node_in(g, n, 1)), k = dr_last(dr_node_in(g, n, 0));
+    return (struct dr_choice){.workspace_bytes = cuda ? dr_cuda_classes_bytes(rows, k)
+                                                      : dr_cpu_cross_entropy_bytes(rows),
+                              .kernel = "chunked sums"};
+}

@@ -2,6 +2,7 @@
 #ifndef DR_OPS_LABELS_H
 #define DR_OPS_LABELS_H
 #include "kernels/cpu/softmax.h"
+#include "kernels/cuda/softmax.h"
 #include "ops/common.h"
 
 /* The attribute's default: below its range, so that no written value means it. */
@@ -17,4 +18,7 @@
 bool dr_labels_infer(struct dr_infer *c, int64_t *ignore_index);
 /* From the operands logits, target and (last) header. */
 struct dr_cpu_classes dr_labels_of(const struct dr_launch *l, int64_t ignore_index);
+struct dr_cuda_classes dr_labels_of_cuda(const struct dr_launch *l, int64_t ignore_index);
+/* Scratch for sums over the rows of the target (input 1). */
+struct dr_choice dr_labels_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda);
 #endif

@@ -2,6 +2,8 @@
 #include "ops/common.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/sums.h"
+#include "kernels/cuda/conv.h"
+#include "kernels/cuda/linear.h"
 
 struct linear_attrs {
     int32_t activation;
@@ -54,6 +56,13 @@ static void linear_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_linear_fprop(cpu, dr_elements(x) / in, in, a->features, l->in[0], l->in[1],
                         a->bias ? l->in[2] : NULL, a->activation, l->out[0]);
 }
+DR_CUDA_LAUNCHER linear_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct linear_attrs *a = l->node->attrs;
+    const struct dr_value *x = dr_launch_in(l, 0);
+    const int64_t in = dr_last(x);
+    return dr_cuda_linear_fprop(cuda, dr_elements(x) / in, in, a->features, l->in[0], l->in[1],
+                                a->bias ? l->in[2] : NULL, a->activation, l->out[0]);
+}
 
 /* ---- gradients ---- */
 static bool dgrad_infer(struct dr_infer *c) { /* dy, weight -> dx */
@@ -66,6 +75,12 @@ static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const int64_t out = w->shape.dim[0], in = w->shape.dim[1];
     dr_cpu_linear_dgrad(cpu, dr_elements(dy) / out, in, out, l->in[0], l->in[1], l->out[0]);
 }
+DR_CUDA_LAUNCHER dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_value *dy = dr_launch_in(l, 0), *w = dr_launch_in(l, 1);
+    const int64_t out = w->shape.dim[0], in = w->shape.dim[1];
+    return dr_cuda_linear_dgrad(cuda, dr_elements(dy) / out, in, out, l->in[0], l->in[1],
+                                l->out[0]);
+}
 
 static bool wgrad_infer(struct dr_infer *c) { /* x, dy -> dw */
     const int64_t in = dr_last(dr_infer_in(c, 0)), out = dr_last(dr_infer_in(c, 1));
@@ -76,21 +91,31 @@ static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_linear_wgrad(cpu, dr_elements(dr_launch_in(l, 0)) / in, in, out, l->in[0], l->in[1],
                         l->out[0]);
 }
+DR_CUDA_LAUNCHER wgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const int64_t in = dr_last(dr_launch_in(l, 0)), out = dr_last(dr_launch_in(l, 1));
+    return dr_cuda_linear_wgrad(cuda, dr_elements(dr_launch_in(l, 0)) / in, in, out, l->in[0],
+                                l->in[1], l->out[0]);
+}
 
 static bool bgrad_infer(struct dr_infer *c) { /* dy -> db: the sum over all but the last axis */
     return dr_infer_out(c, NULL, DR_F32, DR_SHAPE(dr_last(dr_infer_in(c, 0))), DR_PLAIN);
 }
 static struct dr_choice bgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
-    (void)cuda;
     const struct dr_value *dy = dr_node_in(g, n, 0);
-    return (struct dr_choice){.workspace_bytes =
-                                  dr_cpu_sums_bytes(dr_elements(dy) / dr_last(dy), dr_last(dy)),
+    const int64_t c = dr_last(dy), rows = dr_elements(dy) / c;
+    return (struct dr_choice){.workspace_bytes = cuda ? dr_cuda_column_sum_bytes(rows, c)
+                                                      : dr_cpu_sums_bytes(rows, c),
                               .kernel = "chunked sums"};
 }
 static void bgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_value *dy = dr_launch_in(l, 0);
     dr_cpu_column_sums(cpu, dr_elements(dy) / dr_last(dy), dr_last(dy), l->in[0], l->workspace,
                        l->out[0]);
+}
+DR_CUDA_LAUNCHER bgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_value *dy = dr_launch_in(l, 0);
+    return dr_cuda_column_sum(l->in[0], dr_elements(dy) / dr_last(dy), dr_last(dy), l->out[0],
+                              l->workspace, cuda->stream);
 }
 
 /* 2 flops for each pair of an element of x (or dx) and a feature. */
@@ -123,7 +148,7 @@ const struct dr_op dr_op_linear_dgrad = {
     .cost = linear_cost,
     .choose = sgemm_choose,
     .cpu = dgrad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(dgrad_cuda),
 };
 const struct dr_op dr_op_linear_wgrad = {
     .name = "linear_wgrad",
@@ -136,7 +161,7 @@ const struct dr_op dr_op_linear_wgrad = {
     .cost = wgrad_cost,
     .choose = sgemm_choose,
     .cpu = wgrad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(wgrad_cuda),
 };
 const struct dr_op dr_op_linear_bgrad = {
     .name = "linear_bgrad",
@@ -149,7 +174,7 @@ const struct dr_op dr_op_linear_bgrad = {
     .cost = bgrad_cost,
     .choose = bgrad_choose,
     .cpu = bgrad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(bgrad_cuda),
 };
 
 static void linear_grad(struct dr_grad *c) {
@@ -187,5 +212,5 @@ const struct dr_op dr_op_linear = {
     .cost = linear_cost,
     .choose = sgemm_choose,
     .cpu = linear_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(linear_cuda),
 };

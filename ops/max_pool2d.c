@@ -1,5 +1,6 @@
 /* max_pool2d, NHWC. Sizes are PyTorch's with ceil_mode off: (h + pads - kernel) / stride + 1. */
 #include "kernels/cpu/max_pool.h"
+#include "kernels/cuda/norm.h"
 #include "ops/common.h"
 
 struct pool_attrs {
@@ -92,6 +93,11 @@ static void pool_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
         pool_of(l->node->attrs, &dr_launch_in(l, 0)->shape, &dr_launch_out(l, 0)->shape);
     dr_cpu_max_pool_fprop(cpu, &p, l->in[0], l->out[0]);
 }
+DR_CUDA_LAUNCHER pool_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_pool p =
+        pool_of(l->node->attrs, &dr_launch_in(l, 0)->shape, &dr_launch_out(l, 0)->shape);
+    return dr_cuda_max_pool_fprop(&p, l->in[0], l->out[0], cuda->stream);
+}
 
 static struct dr_cost pool_cost(const struct dr_graph *g, const struct dr_node *n) {
     const struct pool_attrs *a = n->attrs;
@@ -108,6 +114,11 @@ static void grad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
         pool_of(l->node->attrs, &dr_launch_in(l, 0)->shape, &dr_launch_in(l, 1)->shape);
     dr_cpu_max_pool_dgrad(cpu, &p, l->in[0], l->in[1], l->out[0]);
 }
+DR_CUDA_LAUNCHER grad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_pool p =
+        pool_of(l->node->attrs, &dr_launch_in(l, 0)->shape, &dr_launch_in(l, 1)->shape);
+    return dr_cuda_max_pool_dgrad(&p, l->in[0], l->in[1], l->out[0], cuda->stream);
+}
 const struct dr_op dr_op_max_pool2d_grad = {
     .name = "max_pool2d_grad",
     .doc = "Gradient of max_pool2d: to the first winner of each window.",
@@ -119,7 +130,7 @@ const struct dr_op dr_op_max_pool2d_grad = {
     .infer = grad_infer,
     .cost = pool_cost,
     .cpu = grad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(grad_cuda),
 };
 static void pool_grad(struct dr_grad *c) {
     if (!c->need[0])
@@ -142,5 +153,5 @@ const struct dr_op dr_op_max_pool2d = {
     .grad = pool_grad,
     .cost = pool_cost,
     .cpu = pool_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(pool_cuda),
 };

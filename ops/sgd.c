@@ -5,6 +5,7 @@
  * have no such node, so neither decay nor momentum can move them. */
 #include "ops/common.h"
 #include "kernels/cpu/sgd.h"
+#include "kernels/cuda/pointwise.h"
 
 struct sgd_attrs {
     double momentum, weight_decay;
@@ -63,6 +64,20 @@ static void sgd_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_sgd(cpu, &s, dr_elements(dr_launch_in(l, 0)), l->in[1], l->out[0],
                moment ? l->out[1] : NULL);
 }
+DR_CUDA_LAUNCHER sgd_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct sgd_attrs *a = l->node->attrs;
+    const bool moment = a->momentum != 0, clip = l->node->n_in > 4 + (moment ? 1u : 0u);
+    const struct dr_cuda_sgd s = {
+        .lr = l->in[2],
+        .health = l->in[3],
+        .clip = clip ? l->in[4] : NULL,
+        .momentum = (float)a->momentum,
+        .decay = (float)a->weight_decay,
+        .nesterov = a->nesterov,
+    };
+    return dr_cuda_sgd(&s, dr_elements(dr_launch_in(l, 0)), l->in[1], l->out[0],
+                       moment ? l->out[1] : NULL, cuda->stream);
+}
 
 const struct dr_op dr_op_sgd = {
     .name = "sgd",
@@ -74,5 +89,5 @@ const struct dr_op dr_op_sgd = {
     .infer = sgd_infer,
     .cost = sgd_cost,
     .cpu = sgd_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(sgd_cuda),
 };

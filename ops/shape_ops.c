@@ -4,6 +4,7 @@
  * weights; from NHWC that is a transpose of each sample unless H*W or C is 1. reshape keeps the
  * order in memory (H, W, C). */
 #include "kernels/cpu/layout.h"
+#include "kernels/cuda/shape.h"
 #include "ops/common.h"
 
 struct reshape_attrs {
@@ -32,6 +33,10 @@ static void copy_all(const struct dr_launch *l, struct dr_cpu *cpu) {
     const int64_t rows = y->shape.dim[0], bytes = y->bytes / rows;
     dr_cpu_copy_rows(cpu, rows, bytes, l->in[0], bytes, l->out[0], bytes);
 }
+DR_CUDA_LAUNCHER copy_all_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const int64_t bytes = dr_launch_out(l, 0)->bytes;
+    return dr_cuda_copy_rows(1, bytes, l->in[0], bytes, l->out[0], bytes, cuda->stream);
+}
 
 /* ---- gradient: dy -> dx ---- */
 static bool back_infer(struct dr_infer *c) {
@@ -46,6 +51,14 @@ static void back_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     else
         copy_all(l, cpu);
 }
+DR_CUDA_LAUNCHER back_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct back_attrs *a = l->node->attrs;
+    int64_t pixels, channels;
+    if (a->transpose && transposes(&a->shape, &pixels, &channels))
+        return dr_cuda_transpose(a->shape.dim[0], channels, pixels, l->in[0], l->out[0],
+                                 cuda->stream);
+    return copy_all_cuda(l, cuda);
+}
 const struct dr_op dr_op_reshape_grad = {
     .name = "reshape_grad",
     .doc = "Gradient of flatten and reshape: back to the shape before.",
@@ -57,7 +70,7 @@ const struct dr_op dr_op_reshape_grad = {
     .infer = back_infer,
     .cost = move_cost,
     .cpu = back_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(back_cuda),
 };
 static void emit_back(struct dr_grad *c, bool transpose) {
     if (!c->need[0])
@@ -87,6 +100,13 @@ static void flatten_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     else
         copy_all(l, cpu);
 }
+DR_CUDA_LAUNCHER flatten_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_shape *s = &dr_launch_in(l, 0)->shape;
+    int64_t pixels, channels;
+    if (transposes(s, &pixels, &channels))
+        return dr_cuda_transpose(s->dim[0], pixels, channels, l->in[0], l->out[0], cuda->stream);
+    return copy_all_cuda(l, cuda);
+}
 static void flatten_grad(struct dr_grad *c) {
     emit_back(c, true);
 }
@@ -100,7 +120,7 @@ const struct dr_op dr_op_flatten = {
     .grad = flatten_grad,
     .cost = move_cost,
     .cpu = flatten_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(flatten_cuda),
 };
 
 /* ---- reshape ---- */
@@ -156,5 +176,5 @@ const struct dr_op dr_op_reshape = {
     .grad = reshape_grad,
     .cost = move_cost,
     .cpu = copy_all,
-    DR_CUDA(NULL),
+    DR_CUDA(copy_all_cuda),
 };

@@ -1,5 +1,6 @@
 /* softmax over the last axis. */
 #include "kernels/cpu/softmax.h"
+#include "kernels/cuda/softmax.h"
 #include "ops/common.h"
 
 static bool softmax_infer(struct dr_infer *c) {
@@ -16,11 +17,21 @@ static void softmax_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_value *x = dr_launch_in(l, 0);
     dr_cpu_softmax(cpu, dr_elements(x) / dr_last(x), dr_last(x), l->in[0], l->out[0]);
 }
+DR_CUDA_LAUNCHER softmax_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_value *x = dr_launch_in(l, 0);
+    return dr_cuda_softmax(dr_elements(x) / dr_last(x), dr_last(x), l->in[0], l->out[0],
+                           cuda->stream);
+}
 
 static void softmax_grad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_value *y = dr_launch_in(l, 0);
     dr_cpu_softmax_dgrad(cpu, dr_elements(y) / dr_last(y), dr_last(y), l->in[0], l->in[1],
                          l->out[0]);
+}
+DR_CUDA_LAUNCHER softmax_grad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
+    const struct dr_value *y = dr_launch_in(l, 0);
+    return dr_cuda_softmax_dgrad(dr_elements(y) / dr_last(y), dr_last(y), l->in[0], l->in[1],
+                                 l->out[0], cuda->stream);
 }
 
 const struct dr_op dr_op_softmax_grad = {
@@ -33,7 +44,7 @@ const struct dr_op dr_op_softmax_grad = {
     .infer = softmax_infer,
     .cost = softmax_cost,
     .cpu = softmax_grad_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(softmax_grad_cuda),
 };
 
 static void softmax_grad(struct dr_grad *c) {
@@ -54,5 +65,5 @@ const struct dr_op dr_op_softmax = {
     .grad = softmax_grad,
     .cost = softmax_cost,
     .cpu = softmax_cpu,
-    DR_CUDA(NULL),
+    DR_CUDA(softmax_cuda),
 };

@@ -14,6 +14,18 @@ static void stage_streams(struct dr_plan *p, uint32_t cap) {
     }
 }
 
+/* A device with a copy engine copies in order anyway; on one stream, what follows the last copy of
+ * a step knows that the step's slot of the input ring is free. */
+static void one_copy_stream(struct dr_plan *p) {
+    uint32_t first = DR_NONE;
+    for (uint32_t v = 0; v < p->n_nodes; v++) {
+        if (p->g->node.at[v].role == DR_ROLE_DATA) {
+            first = first == DR_NONE ? v : first;
+            p->stream[v] = p->stream[first];
+        }
+    }
+}
+
 /* Numbers the streams in use from 0, in the order of their first node. */
 static void number_streams(struct dr_plan *p) {
     uint8_t to[DR_MAX_STREAMS];
@@ -82,6 +94,9 @@ bool dr_plan_streams(struct dr_plan *p, const struct dr_plan_wish *w,
         stage_streams(p, cap);
         p->reason = why_stage(p, w, cap);
         break;
+    }
+    if (dev->copies_ahead) {
+        one_copy_stream(p);
     }
     number_streams(p);
     dr_arena_destroy(a);

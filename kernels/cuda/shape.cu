@@ -1,5 +1,5 @@
 /* Moving values: a tiled transpose through shared memory (pitch 33, so that neither the rows nor
- * the columns of a tile meet in one bank), and a copy of column blocks. */
+ * the columns of a tile meet in one bank), and a copy of rows. */
 #include "kernels/cuda/shape.h"
 #include "kernels/cuda/grid.cuh"
 
@@ -24,12 +24,23 @@ __global__ void transpose_kernel(int64_t rows, int64_t cols, const uint32_t *x, 
     }
 }
 
-__global__ void copy_columns_kernel(int64_t n, int64_t width, const uint32_t *from,
-                                    int64_t from_pitch, uint32_t *to, int64_t to_pitch) {
+/* T is the widest unit that divides every size and address. */
+template <class T>
+__global__ void copy_rows_kernel(int64_t n, int64_t width, const T *from, int64_t from_step, T *to,
+                                 int64_t to_step) {
     DR_GRID_LOOP(i, n) {
         const int64_t r = i / width, c = i % width;
-        to[r * to_pitch + c] = from[r * from_pitch + c];
+        to[r * to_step + c] = from[r * from_step + c];
     }
+}
+
+template <class T>
+int copy_rows(int64_t rows, int64_t bytes, const void *from, int64_t from_step, void *to,
+              int64_t to_step, cudaStream_t s) {
+    const int64_t unit = (int64_t)sizeof(T), n = rows * (bytes / unit);
+    copy_rows_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, bytes / unit, (const T *)from,
+                                                         from_step / unit, (T *)to, to_step / unit);
+    return (int)cudaGetLastError();
 }
 
 } // namespace
@@ -49,11 +60,15 @@ extern "C" int dr_cuda_transpose(int64_t n, int64_t rows, int64_t cols, const vo
     return (int)cudaGetLastError();
 }
 
-extern "C" int dr_cuda_copy_columns(int64_t rows, int64_t width, const void *from,
-                                    int64_t from_pitch, int64_t from_at, void *to, int64_t to_pitch,
-                                    int64_t to_at, cudaStream_t s) {
-    copy_columns_kernel<<<dr_blocks(rows * width), DR_THREADS, 0, s>>>(
-        rows * width, width, (const uint32_t *)from + from_at, from_pitch, (uint32_t *)to + to_at,
-        to_pitch);
-    return (int)cudaGetLastError();
+extern "C" int dr_cuda_copy_rows(int64_t rows, int64_t bytes, const void *from, int64_t from_step,
+                                 void *to, int64_t to_step, cudaStream_t s) {
+    const uint64_t all = (uint64_t)bytes | (uint64_t)from_step | (uint64_t)to_step |
+                         (uint64_t)(uintptr_t)from | (uint64_t)(uintptr_t)to;
+    if (all % 16 == 0) {
+        return copy_rows<uint4>(rows, bytes, from, from_step, to, to_step, s);
+    }
+    if (all % 4 == 0) {
+        return copy_rows<uint32_t>(rows, bytes, from, from_step, to, to_step, s);
+    }
+    return copy_rows<uint8_t>(rows, bytes, from, from_step, to, to_step, s);
 }

@@ -10,10 +10,9 @@ extern "C" {
 #endif
 /* x [n, rows, cols] -> y [n, cols, rows], 4-byte items. */
 int dr_cuda_transpose(int64_t n, int64_t rows, int64_t cols, const void *x, void *y, dr_stream s);
-/* to[r, to_at + i] = from[r, from_at + i] for i < width: rows of 4-byte items at their own pitch.
- */
-int dr_cuda_copy_columns(int64_t rows, int64_t width, const void *from, int64_t from_pitch,
-                         int64_t from_at, void *to, int64_t to_pitch, int64_t to_at, dr_stream s);
+/* `rows` runs of `bytes`, each side with its own step in bytes (kernels/cpu/layout.h). */
+int dr_cuda_copy_rows(int64_t rows, int64_t bytes, const void *from, int64_t from_step, void *to,
+                      int64_t to_step, dr_stream s);
 #ifdef __cplusplus
 }
 #endif
