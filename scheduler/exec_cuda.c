@@ -6,6 +6,7 @@
  * tags in mapped pinned memory (kernels/cuda/tags.cu); after each block a side stream, which
  * nothing waits for, calls back so that a sleeping run loop looks at them. */
 #include "scheduler/device_cuda.h"
+#include "scheduler/trace_cuda.h"
 
 #include <cublasLt.h>
 #include <nvtx3/nvToolsExt.h>
@@ -39,6 +40,7 @@ struct cuda_exec {
     struct copy *copy;
     uint32_t n_copies;
     int32_t *flag; /* mapped: step_checked's finding */
+    struct dr_trace_cuda *trace;
 };
 
 static uint32_t phase_of(const struct cuda_exec *e, int64_t slot) {
@@ -184,6 +186,7 @@ static int walk_block(struct cuda_exec *e, int64_t b, int64_t s0, int64_t s1, bo
             *at = v;
             err = wait_for_others(e, phase, v, cuda->stream);
             if (!err && step >= s0 && step < s1) {
+                dr_trace_cuda_node(e->trace, phase, v, step, cuda->stream);
                 err = launch_node(e, phase, v, step, cuda);
                 if (!err && capturing && e->g->node.at[v].role == DR_ROLE_DATA) {
                     err = remember_copy(e, phase, v, cuda->stream);
@@ -191,6 +194,7 @@ static int walk_block(struct cuda_exec *e, int64_t b, int64_t s0, int64_t s1, bo
                 if (!err && v == e->last_data) {
                     err = release_slot(e, phase, cuda->stream);
                 }
+                dr_trace_cuda_node_end(e->trace, phase, v, cuda->stream);
             }
             const cudaEvent_t done = e->event[(size_t)phase * p->n_nodes + v];
             if (!err && done) {
@@ -219,7 +223,9 @@ static void capture(struct cuda_exec *e) {
     /* Steps 0.. are placeholders: copies are retargeted before each launch. */
     int err = (int)cudaStreamBeginCapture(e->ctx[0].stream, cudaStreamCaptureModeThreadLocal);
     if (!err) {
+        dr_trace_cuda_capture(e->trace, true);
         err = walk_block(e, 0, 0, INT64_MAX, true, &at);
+        dr_trace_cuda_capture(e->trace, false);
         const int end = (int)cudaStreamEndCapture(e->ctx[0].stream, &graph);
         err = err ? err : end;
     }
@@ -242,6 +248,9 @@ static void capture(struct cuda_exec *e) {
                  "running without a CUDA graph: capture failed at '%s': %s",
                  at == DR_NONE ? "join" : e->g->node.at[at].name,
                  cudaGetErrorString((cudaError_t)err));
+    } else if (!dr_trace_cuda_captured(e->trace, e->base.note, sizeof e->base.note)) {
+        cudaGraphExecDestroy(e->exec);
+        e->exec = NULL;
     }
 }
 
@@ -257,7 +266,12 @@ static int replay(struct cuda_exec *e, int64_t b) {
             slot_of(e, step) + e->slot_offset[c->v], (size_t)e->g->value.at[n->out[0]].bytes,
             cudaMemcpyHostToDevice);
     }
-    return err ? err : (int)cudaGraphLaunch(e->exec, e->ctx[0].stream);
+    if (!err) {
+        dr_trace_cuda_replay(e->trace, b);
+        err = (int)cudaGraphLaunch(e->exec, e->ctx[0].stream);
+        dr_trace_cuda_launched(e->trace);
+    }
+    return err;
 }
 
 static void CUDART_CB call_progress(void *arg) {
@@ -274,6 +288,7 @@ static struct dr_status launch(struct dr_exec *x, int64_t b, int64_t s0, int64_t
     if (e->exec && first >= s0 && last < s1) {
         err = replay(e, b);
     } else {
+        dr_trace_cuda_block(e->trace, b, s0, s1, e->ctx[0].stream);
         err = walk_block(e, b, s0, s1, false, &at);
     }
     if (!err && e->c.progress) {
@@ -338,6 +353,7 @@ static void destroy(struct dr_exec *x) {
         return;
     }
     cudaDeviceSynchronize();
+    dr_trace_cuda_close(e->trace);
     if (e->exec) {
         cudaGraphExecDestroy(e->exec);
     }
@@ -467,7 +483,8 @@ static struct dr_status create(const struct dr_exec_config *c, struct dr_exec **
         destroy(&e->base);
         return s;
     }
-    if (p->graph) {
+    e->trace = dr_trace_cuda_open(c->trace, p, e->base.note, sizeof e->base.note);
+    if (p->graph && !dr_trace_cuda_by_events(e->trace)) {
         capture(e);
     }
     *out = &e->base;
