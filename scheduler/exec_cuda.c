@@ -36,6 +36,7 @@ struct cuda_exec {
     void **pointer;      /* [unroll * operands] */
     size_t *slot_offset; /* by node: of a data node's input in a ring slot */
     uint32_t last_data;  /* the data node after which a slot is free; DR_NONE */
+    cudaGraph_t graph;   /* kept: its nodes name what is retargeted */
     cudaGraphExec_t exec;
     struct copy *copy;
     uint32_t n_copies;
@@ -216,41 +217,44 @@ static int walk_block(struct cuda_exec *e, int64_t b, int64_t s0, int64_t s1, bo
     return err;
 }
 
+static void drop_graph(struct cuda_exec *e) {
+    if (e->exec) {
+        cudaGraphExecDestroy(e->exec);
+    }
+    if (e->graph) {
+        cudaGraphDestroy(e->graph);
+    }
+    e->exec = NULL;
+    e->graph = NULL;
+}
+
 /* Captures a whole block. A failure leaves the run without a graph and a note that says why. */
 static void capture(struct cuda_exec *e) {
     uint32_t at = DR_NONE;
-    cudaGraph_t graph = NULL;
     /* Steps 0.. are placeholders: copies are retargeted before each launch. */
     int err = (int)cudaStreamBeginCapture(e->ctx[0].stream, cudaStreamCaptureModeThreadLocal);
     if (!err) {
         dr_trace_cuda_capture(e->trace, true);
         err = walk_block(e, 0, 0, INT64_MAX, true, &at);
         dr_trace_cuda_capture(e->trace, false);
-        const int end = (int)cudaStreamEndCapture(e->ctx[0].stream, &graph);
+        const int end = (int)cudaStreamEndCapture(e->ctx[0].stream, &e->graph);
         err = err ? err : end;
     }
     if (!err) {
-        err = (int)cudaGraphInstantiate(&e->exec, graph, 0);
+        err = (int)cudaGraphInstantiate(&e->exec, e->graph, 0);
     }
     if (!err) {
         err = (int)cudaGraphUpload(e->exec, e->ctx[0].stream);
     }
-    if (graph) {
-        cudaGraphDestroy(graph);
-    }
     if (err) {
-        if (e->exec) {
-            cudaGraphExecDestroy(e->exec);
-            e->exec = NULL;
-        }
+        drop_graph(e);
         cudaGetLastError();
         snprintf(e->base.note, sizeof e->base.note,
                  "running without a CUDA graph: capture failed at '%s': %s",
                  at == DR_NONE ? "join" : e->g->node.at[at].name,
                  cudaGetErrorString((cudaError_t)err));
     } else if (!dr_trace_cuda_captured(e->trace, e->base.note, sizeof e->base.note)) {
-        cudaGraphExecDestroy(e->exec);
-        e->exec = NULL;
+        drop_graph(e);
     }
 }
 
@@ -296,7 +300,12 @@ static struct dr_status launch(struct dr_exec *x, int64_t b, int64_t s0, int64_t
         err = err ? err : (int)cudaStreamWaitEvent(e->side, e->block_done, 0);
         err = err ? err : (int)cudaLaunchHostFunc(e->side, call_progress, e);
     }
-    return dr_cuda_status(err, "launching a block", at);
+    struct dr_status status = dr_cuda_status(err, "launching a block", at);
+    if (err && at != DR_NONE) {
+        const size_t n = strlen(status.text);
+        snprintf(status.text + n, sizeof status.text - n, " at '%.80s'", e->g->node.at[at].name);
+    }
+    return status;
 }
 
 static struct dr_status drain(struct dr_exec *x) {
@@ -354,9 +363,7 @@ static void destroy(struct dr_exec *x) {
     }
     cudaDeviceSynchronize();
     dr_trace_cuda_close(e->trace);
-    if (e->exec) {
-        cudaGraphExecDestroy(e->exec);
-    }
+    drop_graph(e);
     for (uint32_t s = 0; s < e->n_streams; s++) {
         if (e->ctx[s].lt) {
             cublasLtDestroy(e->ctx[s].lt);
