@@ -368,8 +368,8 @@ static void index_keys(struct reader *r, struct pairs *p, const struct dr_yaml *
 static void on_mapping_end(struct reader *r) {
     struct frame *f = &r->frame[r->depth - 1];
     struct dr_yaml *y = f->node;
-    const struct dr_yaml *const *child = r->child.at + f->first;
     uint32_t n = r->child.n - f->first;
+    const struct dr_yaml *const *child = n ? r->child.at + f->first : NULL;
     struct pairs p = {.by_key = dr_map_create(r->round)};
     index_keys(r, &p, child, n);
     for (uint32_t i = 0; i < n; i += 2) {
