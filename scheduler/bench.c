@@ -5,6 +5,7 @@
  */
 #include "scheduler/cli.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -42,6 +43,19 @@ static void summarise(struct dr_session *s, int64_t warm, struct dr_bench *b) {
     free(d);
 }
 
+/* Whole blocks after the warm-up: in others the host launches node by node. */
+static double host_us(const struct dr_session *s, int64_t warm, int64_t total) {
+    const struct dr_plan *p = s->main.plan;
+    double sum_s = 0;
+    int64_t blocks = 0;
+    for (int64_t b = warm / p->unroll + 1; b < (int64_t)s->lane.n_launches; b++)
+        if (dr_trace_whole(p, b, 0, total)) {
+            sum_s += s->lane.launch_s[b];
+            blocks++;
+        }
+    return blocks ? sum_s * 1e6 / (double)(blocks * p->unroll) : (double)NAN;
+}
+
 bool dr_bench(struct dr_session *s, int64_t steps, struct dr_bench *b) {
     const int64_t unroll = s->main.plan->unroll;
     const int64_t warm = 10 > 4 * unroll ? 10 : 4 * unroll;
@@ -53,6 +67,10 @@ bool dr_bench(struct dr_session *s, int64_t steps, struct dr_bench *b) {
     if (!s->lane.stamp_s)
         return dr_session_fail(s, DR_NO_DEVICE, "out of host memory: time stamps");
     s->lane.n_stamps = (uint64_t)total;
+    s->lane.n_launches = (uint64_t)(total / unroll) + 1;
+    s->lane.launch_s = calloc((size_t)s->lane.n_launches, sizeof *s->lane.launch_s);
+    if (!s->lane.launch_s)
+        return dr_session_fail(s, DR_NO_DEVICE, "out of host memory: time stamps");
     int64_t done;
     if (!dr_session_check(s, dr_lane_feed(&s->lane, 0, (uint64_t)total)) ||
         !dr_session_check(s, dr_lane_run(&s->lane, 0, total, NULL, NULL, &done)))
@@ -62,6 +80,7 @@ bool dr_bench(struct dr_session *s, int64_t steps, struct dr_bench *b) {
                                (long long)done, (long long)total);
     b->waited_s = dr_lane_waited_s(&s->lane);
     summarise(s, warm, b);
+    b->host_us = host_us(s, warm, total);
     b->peak_host_bytes = peak_host_bytes();
     return true;
 }

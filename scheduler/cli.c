@@ -73,6 +73,7 @@ static const char help[] =
     "  --device D     cpu (default), cuda, cuda:N\n"
     "  --set K=V      override a value of the YAML, e.g. --set train.steps=10; may be repeated\n"
     "  --threads N    threads of the CPU (default: all cores)\n"
+    "  --trace FILE   what ran when, as Chrome trace events (ui.perfetto.dev)\n"
     "  --json         results as one JSON object; times in seconds unless a key says otherwise\n"
     "  -o FILE        results to a file, which is written whole or not at all\n"
     "  -q, -v         say less, say more\n"
@@ -177,6 +178,9 @@ static bool take_option(struct dr_cli *c, int opt) {
             return false;
         c->threads = (uint32_t)n;
         return true;
+    case OPT_TRACE:
+        c->trace = optarg;
+        return true;
     case OPT_STEPS:
         return positive("--steps", optarg, 1000000000, &c->steps);
     default:
@@ -188,8 +192,12 @@ static bool take_option(struct dr_cli *c, int opt) {
 static bool consistent(struct dr_cli *c) {
     const char *mode = mode_names[c->mode] ? mode_names[c->mode] : "a run";
     const char *wrong = NULL;
+    const bool runs = c->mode == DR_CLI_RUN || c->mode == DR_CLI_BENCH || c->mode == DR_CLI_EVAL ||
+                      c->mode == DR_CLI_INFER;
     if (c->steps && c->mode != DR_CLI_BENCH && c->mode != DR_CLI_VERIFY)
         wrong = "--steps";
+    else if (c->trace && !runs)
+        wrong = "--trace";
     else if (c->json && (c->mode == DR_CLI_DOT || c->mode == DR_CLI_DUMP))
         wrong = "--json";
     else if (c->mode == DR_CLI_OPS && (c->device || c->n_sets || c->threads || c->quiet))
@@ -224,8 +232,8 @@ static bool parse(struct dr_cli *c, int argc, char **argv) {
                                          ? argv[optind - 1]
                                          : dr_printf(c->arena, "-%c", optopt ? optopt : arg[1]));
         }
-        if (opt >= OPT_LOAD && opt <= OPT_TRACE) {
-            static const char *const later[] = {"--load", "--save", "--resume", "--trace"};
+        if (opt >= OPT_LOAD && opt <= OPT_RESUME) {
+            static const char *const later[] = {"--load", "--save", "--resume"};
             dr_cli_error("%s: not in this version", later[opt - OPT_LOAD]);
             return false;
         }

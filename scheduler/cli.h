@@ -27,6 +27,7 @@ struct dr_cli {
     const char *device; /* NULL: cpu */
     const char *out;    /* -o; NULL: stdout */
     const char *dump;   /* a pass */
+    const char *trace;  /* a file; NULL */
     const char **sets;
     uint32_t n_sets, threads;
     int64_t steps; /* 0: not given */
@@ -48,6 +49,7 @@ struct dr_bench {
     int64_t steps; /* measured */
     double seconds, median_s, p5_s, p95_s, waited_s;
     double images_per_s, steps_per_s;
+    double host_us; /* a step: in the executor's launches of whole blocks; NaN: there were none */
     uint64_t peak_host_bytes;
 };
 /* Times `steps` steps of a started session after a warm-up. */
@@ -69,6 +71,8 @@ struct json_t *dr_report_json(const struct dr_session *s, const struct dr_result
                               const struct dr_bench *b, bool nodes);
 /* The precision that is really used: "fp32". */
 const char *dr_report_precision(const struct dr_session *s);
+/* "trace: 512 blocks, GPU idle 1.3 % (...)"; the trace is finished. */
+void dr_report_trace(const struct dr_session *s, const char *file, struct dr_text *t);
 void dr_report_check(const struct dr_session *s, struct dr_text *t);
 void dr_report_layers(const struct dr_session *s, struct dr_text *t);
 /* "ce 0.0213, accuracy 0.9861" */

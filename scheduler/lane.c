@@ -137,6 +137,7 @@ struct dr_status dr_lane_open(struct dr_lane *l, const struct dr_lane_config *c)
         .progress = moved,
         .progress_ctx = l,
         .delay_us = c->delay_us,
+        .trace = c->trace,
     };
     return c->ops->create(&config, &l->exec);
 }
@@ -165,6 +166,7 @@ void dr_lane_close(struct dr_lane *l) {
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->moved);
     free(l->stamp_s);
+    free(l->launch_s);
     dr_arena_destroy(l->arena);
     *l = (struct dr_lane){0};
 }
@@ -243,6 +245,15 @@ static void collect(struct drive *d, int64_t end) {
     }
 }
 
+static struct dr_status launch(struct dr_lane *l, int64_t b, int64_t s0, int64_t s1) {
+    if (!l->launch_s || b < 0 || (uint64_t)b >= l->n_launches)
+        return l->c.ops->launch(l->exec, b, s0, s1);
+    const double start = dr_now_s();
+    const struct dr_status s = l->c.ops->launch(l->exec, b, s0, s1);
+    l->launch_s[b] = dr_now_s() - start;
+    return s;
+}
+
 static struct dr_status launch_all(struct drive *d, int64_t b, int64_t last, int64_t *executed) {
     struct dr_lane *l = d->l;
     const int64_t u = l->c.plan->unroll;
@@ -254,7 +265,7 @@ static struct dr_status launch_all(struct drive *d, int64_t b, int64_t last, int
             break;
         struct dr_status s = wait_for_batches(d, least(d->s1, (b + 1) * u + d->data_stage));
         if (s.code == DR_OK)
-            s = l->c.ops->launch(l->exec, b, d->s0, d->s1);
+            s = launch(l, b, d->s0, d->s1);
         if (s.code != DR_OK)
             return s;
         *executed = least(d->s1, (b + 1) * u);

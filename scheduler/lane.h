@@ -24,6 +24,7 @@ struct dr_lane_config {
     uint32_t loader_threads;
     const volatile sig_atomic_t *stop; /* not 0: launch no further block; NULL */
     const uint32_t *delay_us;          /* tests; NULL */
+    struct dr_trace *trace;            /* NULL */
 };
 
 struct dr_lane {
@@ -43,6 +44,8 @@ struct dr_lane {
     uint64_t stamped; /* next step whose record gets a time stamp */
     double *stamp_s;  /* [n_stamps] when step i's record was there; NULL: not wanted */
     uint64_t n_stamps;
+    double *launch_s; /* [n_launches] host time in the launch of block i; NULL: not wanted */
+    uint64_t n_launches;
     bool ready;
 };
 

@@ -140,6 +140,11 @@ static int failed(struct dr_session *s) {
     return (int)dr_session_exit(s);
 }
 
+static void say_note(const struct dr_cli *c, const struct dr_session *s) {
+    if (s->lane.exec->note[0] && !c->quiet)
+        fprintf(stderr, "dagrun: %s\n", s->lane.exec->note);
+}
+
 static void say_precision(const struct dr_cli *c, const struct dr_session *s) {
     static const char *const names[] = {"fp32", "tf32", "fp16", "bf16"};
     const char *real = dr_report_precision(s);
@@ -187,11 +192,12 @@ static int run_mode(struct dr_cli *c, struct dr_session *s) {
     }
     if (!dr_session_start(s, &interrupted))
         return failed(s);
-    if (s->lane.exec->note[0] && !c->quiet)
-        fprintf(stderr, "dagrun: %s\n", s->lane.exec->note);
+    say_note(c, s);
     dr_progress_start(&w.progress, s->total_steps, !c->quiet && s->mode == DR_MODE_TRAIN);
     const bool good = dr_run(s, 0, &watcher, &r);
     dr_progress_clear(&w.progress);
+    if (s->trace)
+        dr_trace_finish(s->trace);
     if (!good && s->status.code != DR_INTERRUPTED)
         return failed(s);
     if (c->json) {
@@ -216,7 +222,13 @@ static int run_mode(struct dr_cli *c, struct dr_session *s) {
 static int bench_mode(struct dr_cli *c, struct dr_session *s) {
     struct dr_bench b;
     s->with_eval = false; /* only the plan's own lane is timed */
-    if (!dr_session_start(s, &interrupted) || !dr_bench(s, c->steps ? c->steps : 100, &b))
+    if (!dr_session_start(s, &interrupted))
+        return failed(s);
+    say_note(c, s);
+    const bool good = dr_bench(s, c->steps ? c->steps : 100, &b);
+    if (s->trace)
+        dr_trace_finish(s->trace);
+    if (!good)
         return failed(s);
     if (c->json) {
         result_json(c, dr_report_json(s, NULL, &b, false));
@@ -228,12 +240,13 @@ static int bench_mode(struct dr_cli *c, struct dr_session *s) {
                   "  rate      %.1f steps/s, %.0f images/s\n"
                   "  bound     %.3f ms a step (%s)\n"
                   "  memory    planned %.1f MiB, process peak %.1f MiB\n"
+                  "  host      %.1f us a step in launches\n"
                   "  waited    %.3f s for data\n",
                   s->model->name, s->dev.name, dr_report_precision(s), (long long)b.steps,
                   b.median_s * 1e3, b.p5_s * 1e3, b.p95_s * 1e3, b.steps_per_s, b.images_per_s,
                   s->main.plan->bound_us * 1e-3, s->main.plan->bound_by,
                   (double)s->main.plan->slab_bytes / 1048576.0,
-                  (double)b.peak_host_bytes / 1048576.0, b.waited_s);
+                  (double)b.peak_host_bytes / 1048576.0, b.host_us, b.waited_s);
     return DR_OK;
 }
 
@@ -284,6 +297,27 @@ static int ops_mode(struct dr_cli *c) {
     return DR_OK;
 }
 
+/* Also of a run that failed: it shows how far it came. */
+static int write_trace(struct dr_cli *c, struct dr_session *s, int code) {
+    struct dr_text line_text = {.arena = c->arena};
+    char *text = NULL;
+    size_t bytes = 0;
+    if (!s->trace->n_plans)
+        return code;
+    const int error = dr_trace_json(s->trace, s->dev.name, &text, &bytes)
+                          ? dr_write_file(c->trace, text, bytes)
+                          : ENOMEM;
+    free(text);
+    if (error) {
+        dr_cli_error("cannot write %s: %s", c->trace, strerror(error));
+        return code == DR_OK ? DR_FAILED : code;
+    }
+    dr_report_trace(s, c->trace, &line_text);
+    if (!c->quiet)
+        fprintf(stderr, "%s\n", line_text.at);
+    return code;
+}
+
 static int model_modes(struct dr_cli *c, struct dr_session *s) {
     if (!dr_session_load(s, c->model, c->sets, c->n_sets) ||
         !dr_session_device(s, c->device, c->threads))
@@ -300,13 +334,18 @@ static int model_modes(struct dr_cli *c, struct dr_session *s) {
     if (!dr_session_data(s, mode) || !dr_session_plan(s, mode, NULL, NULL))
         return failed(s);
     catch_interrupts();
-    if (c->mode == DR_CLI_BENCH)
-        return bench_mode(c, s);
-    return c->mode == DR_CLI_VERIFY ? verify_mode(c, s) : run_mode(c, s);
+    if (c->trace && !(s->trace = dr_trace_create(DR_TRACE_ROOM))) {
+        dr_session_fail(s, DR_NO_DEVICE, "out of host memory: the trace");
+        return failed(s);
+    }
+    const int code = c->mode == DR_CLI_BENCH    ? bench_mode(c, s)
+                     : c->mode == DR_CLI_VERIFY ? verify_mode(c, s)
+                                                : run_mode(c, s);
+    return c->trace ? write_trace(c, s, code) : code;
 }
 
 int dr_cli_mode_run(struct dr_cli *c) {
-    if (c->out && !out_is_writable(c->out))
+    if ((c->out && !out_is_writable(c->out)) || (c->trace && !out_is_writable(c->trace)))
         return DR_FAILED;
     if (c->mode == DR_CLI_OPS)
         return finish_output(c, ops_mode(c));

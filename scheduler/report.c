@@ -46,6 +46,17 @@ static void add_bench(json_t *j, const struct dr_bench *b) {
     json_object_set_new(j, "median", number(b->median_s));
     json_object_set_new(j, "p5", number(b->p5_s));
     json_object_set_new(j, "p95", number(b->p95_s));
+    json_object_set_new(j, "host_us_per_step", number(b->host_us));
+}
+
+static void add_trace(json_t *j, const struct dr_trace *t) {
+    struct dr_trace_summary s;
+    dr_trace_summarise(t, &s);
+    json_object_set_new(
+        j, "trace",
+        json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "records", (json_int_t)dr_trace_records(t),
+                  "dropped", (json_int_t)dr_trace_dropped(t), "blocks", (json_int_t)s.blocks,
+                  "busy_s", number(s.busy_s), "idle", number(s.idle), "gap_us", number(s.gap_us)));
 }
 
 struct json_t *dr_report_json(const struct dr_session *s, const struct dr_results *r,
@@ -59,6 +70,8 @@ struct json_t *dr_report_json(const struct dr_session *s, const struct dr_result
         add_run(j, s, r);
     if (b)
         add_bench(j, b);
+    if (s->trace && (r || b))
+        add_trace(j, s->trace);
     json_object_set_new(j, "plan", dr_plan_json(s->main.plan, nodes));
     return j;
 }
@@ -81,6 +94,24 @@ void dr_report_numbers(const struct dr_tally *t, bool last, struct dr_text *out)
                     last ? t->loss[i].last : t->loss[i].mean);
     for (uint32_t i = 0; i < t->n_metrics; i++, comma = ", ")
         dr_text_add(out, "%s%s %.6g", comma, t->metric[i].name, t->metric[i].mean);
+}
+
+void dr_report_trace(const struct dr_session *s, const char *file, struct dr_text *t) {
+    const struct dr_trace *trace = s->trace;
+    const unsigned long long dropped = dr_trace_dropped(trace);
+    struct dr_trace_summary x;
+    dr_trace_summarise(trace, &x);
+    dr_text_add(t, "trace: ");
+    if (x.blocks) {
+        dr_text_add(t, "%llu blocks, %s idle %.1f %%", (unsigned long long)x.blocks,
+                    s->dev.cuda ? "GPU" : "CPU", x.idle * 100);
+        if (isfinite(x.gap_us))
+            dr_text_add(t, " (median gap between blocks %.1f us)", x.gap_us);
+        dr_text_add(t, "; ");
+    }
+    dr_text_add(t, "%llu records in %s", (unsigned long long)dr_trace_records(trace), file);
+    if (dropped)
+        dr_text_add(t, ", %llu dropped", dropped);
 }
 
 struct parameters {

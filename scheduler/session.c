@@ -22,6 +22,7 @@ void dr_session_destroy(struct dr_session *s) {
         return;
     dr_lane_close(&s->lane);
     dr_lane_close(&s->eval_lane);
+    dr_trace_destroy(s->trace);
     if (s->data)
         dr_dataset_close(s->data);
     if (s->eval_data && s->eval_data != s->data)
@@ -207,6 +208,7 @@ static bool open_lane(struct dr_session *s, struct dr_lane *l, const struct dr_p
         .seed = s->model->seed,
         .loader_threads = s->threads > 4 ? 4 : s->threads,
         .stop = stop,
+        .trace = s->trace,
     };
     return dr_session_check(s, dr_lane_open(l, &c));
 }

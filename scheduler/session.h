@@ -32,6 +32,7 @@ struct dr_session {
     bool with_eval;
 
     struct dr_slab slab;
+    struct dr_trace *trace; /* made before dr_session_start where one is wanted; owned here */
     struct dr_lane lane, eval_lane;
 };
 

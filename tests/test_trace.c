@@ -1,9 +1,11 @@
 /* Traces: what the CPU executor records, the JSON of it, and the numbers drawn from it. */
+#include "tests/fake_cli.h"
 #include "tests/fake_exec.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -267,4 +269,46 @@ Test(trace, summary_by_hand) {
     cr_expect_float_eq(s.gap_us, 0.020, 1e-12); /* the median of 10 and 30 ns */
     dr_trace_destroy(t);
     fake_free(g);
+}
+
+Test(trace, command_line) {
+    char *folder = cli_folder();
+    cli_quadrants(folder, 84);
+    char *model = cli_file(folder, "m.yaml", cli_quadrants_yaml);
+    char args[512], file[256];
+    static const char *const modes[] = {"", "--json --bench --steps 20"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(file, sizeof file, "%s/deep/er/t%d.json", folder, i);
+        snprintf(args, sizeof args, "--trace %s %s %s", file, modes[i], model);
+        struct cli_run r = cli_run(DR_BINARY, args);
+        cr_expect_eq(r.code, 0, "%s", r.err);
+        cr_expect(strstr(r.err, "trace: ") && strstr(r.err, file), "%s", r.err);
+        json_t *j = json_load_file(file, 0, NULL), *e;
+        cr_assert(j);
+        size_t k, plans = 0, slices = 0;
+        json_array_foreach(json_object_get(j, "traceEvents"), k, e) {
+            plans += !strcmp(text_of(e, "name"), "process_name");
+            slices += !strcmp(text_of(e, "ph"), "X");
+        }
+        cr_expect_eq(plans, i ? 1u : 2u); /* a run has its evaluation too */
+        cr_expect_gt(slices, 100u);
+        json_decref(j);
+        if (i) {
+            j = json_loads(r.out, 0, NULL);
+            const json_t *t = json_object_get(j, "trace");
+            cr_expect_eq((size_t)json_integer_value(json_object_get(t, "records")), slices);
+            cr_expect_gt(json_integer_value(json_object_get(t, "blocks")), 1);
+            cr_expect_gt(json_number_value(json_object_get(t, "busy_s")), 0);
+            cr_expect_gt(json_number_value(json_object_get(j, "host_us_per_step")), 0);
+            json_decref(j);
+        }
+        cli_run_free(&r);
+    }
+    snprintf(args, sizeof args, "--trace %s %s", folder, model);
+    struct cli_run r = cli_run(DR_BINARY, args);
+    cr_expect_neq(r.code, 0);
+    cr_expect_not_null(strstr(r.err, "cannot write"));
+    cli_run_free(&r);
+    cli_folder_remove(folder);
+    free(model);
 }
