@@ -1,8 +1,7 @@
 /* --bench: the time of a step in the steady state.
  *
- * A step's time is the time between its record and the record before it, stamped on the executor's
- * side; records of pipelined steps come close together inside a block and are what the user gets.
- */
+ * A block is what is launched and what a device reports at once, so times are taken between the
+ * last records of blocks, and a step's time is its block's divided by the block's steps. */
 #include "scheduler/cli.h"
 
 #include <math.h>
@@ -26,17 +25,21 @@ static uint64_t peak_host_bytes(void) {
     return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
 }
 
+/* warm and b->steps are whole blocks. */
 static void summarise(struct dr_session *s, int64_t warm, struct dr_bench *b) {
     const double *at = s->lane.stamp_s;
-    double *d = malloc((size_t)b->steps * sizeof *d);
+    const int64_t unroll = s->main.plan->unroll, n = b->steps / unroll;
+    double *d = malloc((size_t)n * sizeof *d);
     if (!d)
         return;
-    for (int64_t i = 0; i < b->steps; i++)
-        d[i] = at[warm + i] - at[warm + i - 1];
-    qsort(d, (size_t)b->steps, sizeof *d, compare);
-    b->median_s = percentile(d, b->steps, 0.5);
-    b->p5_s = percentile(d, b->steps, 0.05);
-    b->p95_s = percentile(d, b->steps, 0.95);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t first = warm + i * unroll;
+        d[i] = (at[first + unroll - 1] - at[first - 1]) / (double)unroll;
+    }
+    qsort(d, (size_t)n, sizeof *d, compare);
+    b->median_s = percentile(d, n, 0.5);
+    b->p5_s = percentile(d, n, 0.05);
+    b->p95_s = percentile(d, n, 0.95);
     b->seconds = at[warm + b->steps - 1] - at[warm - 1];
     b->steps_per_s = b->seconds > 0 ? (double)b->steps / b->seconds : 0;
     b->images_per_s = b->steps_per_s * (double)s->main.graph->batch;
@@ -58,7 +61,8 @@ static double host_us(const struct dr_session *s, int64_t warm, int64_t total) {
 
 bool dr_bench(struct dr_session *s, int64_t steps, struct dr_bench *b) {
     const int64_t unroll = s->main.plan->unroll;
-    const int64_t warm = 10 > 4 * unroll ? 10 : 4 * unroll;
+    const int64_t warm = (10 + unroll - 1) / unroll * unroll + 2 * unroll;
+    steps = (steps + unroll - 1) / unroll * unroll; /* whole blocks */
     const int64_t total = warm + steps;
     *b = (struct dr_bench){.steps = steps};
     if (s->main.graph->readback == DR_NONE)
