@@ -167,9 +167,21 @@ static bool is_small(const struct dr_node *n) {
     return n->role == DR_ROLE_BACKWARD || n->role == DR_ROLE_UPDATE || n->role == DR_ROLE_READBACK;
 }
 
+/* "decoder: backward (12 nodes)" */
+static void add_small_group(const struct dot *o, uint32_t first) {
+    const struct dr_node *n = &o->g->node.at[first];
+    add_escaped(o->t, n->subgraph == DR_NONE ? "training" : o->g->subgraph.at[n->subgraph].name);
+    dr_text_add(o->t, ": %s (%u nodes)", n->role == DR_ROLE_UPDATE ? "updates" : "backward",
+                o->group.size[first]);
+}
+
 static void add_label(const struct dot *o, uint32_t first) {
     const struct dr_node *n = &o->g->node.at[first];
     const uint32_t size = o->group.size[first];
+    if (size > 1 && is_small(n)) {
+        add_small_group(o, first);
+        return;
+    }
     dr_text_add(o->t, "%s", n->frozen && !is_small(n) ? "\u2744 " : "");
     add_escaped(o->t, n->name);
     if (size > 1) {

@@ -1,9 +1,9 @@
-/* Which nodes of a large graph are drawn as one box. In turn, each only while more than
- * DR_DOT_MANY boxes are left:
+/* Which nodes are drawn as one box. Unless the whole graph is asked for, the gradients of a
+ * subgraph on one stream are a box, and so are its updates: the picture is of the network. Then, in
+ * turn, each only while more than DR_DOT_MANY boxes are left:
  *   1. chains within one subgraph, stream and role;
- *   2. the updates of one subgraph and stream, the gradients of one node and stream, then chains;
- *   3. chains across streams;
- *   4. all nodes of one subgraph, stream and role.
+ *   2. chains across streams;
+ *   3. all nodes of one subgraph, stream and role.
  * Chains look at edges between nodes of one role: that the backward pass reads an activation does
  * not break the chain that made it. */
 #include "graph/dot_groups.h"
@@ -114,31 +114,13 @@ static uint32_t n_sections(const struct groups *s) {
     return (s->g->subgraph.n + 1) * DR_ROLES * 256;
 }
 
-static void join_updates_and_gradients(struct groups *s) {
+static void join_sections(struct groups *s, bool small_only) {
     const struct dr_graph *g = s->g;
     uint32_t *key = DR_NEW_N(g->arena, uint32_t, g->node.n);
     for (uint32_t i = 0; i < g->node.n; i++) {
-        key[i] = g->node.at[i].role == DR_ROLE_UPDATE ? section(s, i) : DR_NONE;
-    }
-    join_keys(s, key, n_sections(s));
-    uint32_t *on = DR_NEW_N(g->arena, uint32_t, g->node.n); /* by forward node: a gradient of it */
-    for (uint32_t i = 0; i < g->node.n; i++) {
-        const struct dr_node *n = &g->node.at[i];
-        if (n->role != DR_ROLE_BACKWARD || n->forward == DR_NONE) {
-            continue;
-        }
-        if (on[n->forward] && dr_dot_stream(s->d, on[n->forward]) == dr_dot_stream(s->d, i)) {
-            join(s, on[n->forward], i);
-        } else {
-            on[n->forward] = i;
-        }
-    }
-}
-
-static void join_sections(struct groups *s) {
-    uint32_t *key = DR_NEW_N(s->g->arena, uint32_t, s->g->node.n);
-    for (uint32_t i = 0; i < s->g->node.n; i++) {
-        key[i] = section(s, i);
+        const enum dr_role role = g->node.at[i].role;
+        const bool small = role == DR_ROLE_BACKWARD || role == DR_ROLE_UPDATE;
+        key[i] = small || !small_only ? section(s, i) : DR_NONE;
     }
     join_keys(s, key, n_sections(s));
 }
@@ -149,14 +131,14 @@ struct dr_dot_groups dr_dot_group(const struct dr_dot *d, struct dr_arena *a) {
     for (uint32_t i = 0; i < n; i++) {
         s.parent[i] = i;
     }
-    for (int step = 1; step <= 4 && !d->whole && s.n > DR_DOT_MANY; step++) {
-        if (step == 2) {
-            join_updates_and_gradients(&s);
-        }
-        if (step <= 3) {
-            join_chains(&s, step < 3);
+    if (!d->whole) {
+        join_sections(&s, true);
+    }
+    for (int step = 1; step <= 3 && !d->whole && s.n > DR_DOT_MANY; step++) {
+        if (step <= 2) {
+            join_chains(&s, step < 2);
         } else {
-            join_sections(&s);
+            join_sections(&s, false);
         }
     }
     struct dr_dot_groups r = {.of = s.parent,

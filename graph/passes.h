@@ -41,10 +41,11 @@ struct dr_dot {
     const uint32_t *depth;         /* by value: buffers */
     uint32_t n_streams;
     const char *title; /* "segment: policy stage, 3 streams" */
-    bool whole;        /* never collapse chains */
+    bool whole;        /* every node a box of its own */
 };
-/* One line a node and edge, synthetic ids, the first line a comment with the counts; past 200 nodes
- * chains within one subgraph, stream and role are collapsed. */
+/* One line a node and edge, synthetic ids, the first line a comment with the counts. The gradients
+ * of a subgraph and its updates are a box each; past 200 boxes chains within one subgraph, stream
+ * and role are collapsed too. */
 void dr_dot_write(const struct dr_dot *d, struct dr_text *t);
 
 #endif

@@ -127,7 +127,8 @@ Test(dot, streams_stages_frozen_and_edges) {
                              .stage = stage,
                              .depth = depth,
                              .n_streams = 2,
-                             .title = "fake: policy stage, 2 streams"};
+                             .title = "fake: policy stage, 2 streams",
+                             .whole = true};
     const char *text = write_dot(&d);
     cr_assert_eq(strncmp(text, "// dagrun: fake: ", 17), 0);
     HAS(text, dr_printf(g->arena, ": %u nodes, %u edges, 2 streams\ndigraph dagrun {\n", g->node.n,
@@ -158,6 +159,30 @@ Test(dot, streams_stages_frozen_and_edges) {
     HAS(text, "readback, stream 0, stage 0, readback, updated, sink");
     cr_assert_null(strstr(text, "weight\\n"), "states are not drawn");
     cr_assert_eq(occurrences(text, "tooltip="), g->node.n);
+    drawn(g->arena, text, "-Tplain");
+    fake_free(g);
+}
+
+/* Two trained nodes in a chain: gradients of each by input and weight, one update each. */
+Test(dot, gradients_and_updates_of_a_subgraph_are_a_box_each) {
+    struct dr_graph *g = fake_graph(DR_MODE_TRAIN, 1);
+    const uint32_t x = fake_data(g, "x", ONE);
+    fake_subgraph(g, "net", false);
+    fake_loss(g, "loss", 1, fake_add1(g, "net.b", "scale", fake_add1(g, "net.a", "scale", x)));
+    g = fake_passes(g);
+    cr_assert(g);
+    uint32_t backward = 0, updates = 0;
+    for (uint32_t i = 0; i < g->node.n; i++) {
+        const struct dr_node *n = &g->node.at[i];
+        backward += n->role == DR_ROLE_BACKWARD && n->subgraph != DR_NONE;
+        updates += n->role == DR_ROLE_UPDATE && n->subgraph != DR_NONE;
+    }
+    cr_assert(backward >= 3 && updates == 2, "%u %u", backward, updates);
+    const struct dr_dot d = {.g = g};
+    const char *text = write_dot(&d);
+    HAS(text, dr_printf(g->arena, "label=\"net: backward (%u nodes)\"", backward));
+    HAS(text, "label=\"net: updates (2 nodes)\"");
+    cr_assert_null(strstr(text, "net.a:"), "no gradient is a box of its own");
     drawn(g->arena, text, "-Tplain");
     fake_free(g);
 }
