@@ -15,10 +15,18 @@ int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const float *w, 
                        int act, float *y, dr_stream s);
 int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w, float *dx,
                        dr_stream s);
-/* Partial sums over fixed chunks of pixels, then added in index order. Workspace in bytes. */
-#define DR_CUDA_WGRAD_CHUNK 4096
+/* Partial sums over chunks of pixels, then added in index order. Chunks are cut by the shape alone:
+ * so many that about 1024 blocks share the work, of at least 128 pixels. Workspace in bytes. */
+static inline int64_t dr_cuda_wgrad_chunk(const struct dr_conv *c) {
+    const int64_t columns = c->kh * c->kw * (c->c / c->groups), filters = c->k / c->groups;
+    const int64_t tiles = (columns + 63) / 64 * ((filters + 63) / 64) * c->groups;
+    const int64_t chunks = tiles < 1024 ? 1024 / tiles : 1, pixels = c->n * c->ho * c->wo;
+    const int64_t chunk = ((pixels + chunks - 1) / chunks + 15) / 16 * 16;
+    return chunk < 128 ? 128 : chunk;
+}
 static inline int64_t dr_cuda_conv_wgrad_bytes(const struct dr_conv *c) {
-    const int64_t chunks = (c->n * c->ho * c->wo + DR_CUDA_WGRAD_CHUNK - 1) / DR_CUDA_WGRAD_CHUNK;
+    const int64_t chunk = dr_cuda_wgrad_chunk(c);
+    const int64_t chunks = (c->n * c->ho * c->wo + chunk - 1) / chunk;
     return chunks * c->k * c->kh * c->kw * (c->c / c->groups) * (int64_t)sizeof(float);
 }
 int dr_cuda_conv_wgrad(const struct dr_conv *c, const float *x, const float *dy, float *dw,

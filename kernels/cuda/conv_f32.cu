@@ -1,19 +1,21 @@
-/* im2win convolution in fp32 on CUDA cores (Lu, Chu, Guo, Liu: "Im2win: An Efficient Convolution
- * Paradigm on GPU", arXiv 2306.14316), windows built tile by tile in shared memory.
+/* im2win convolution in fp32 on CUDA cores, forward and data gradient (Lu, Chu, Guo, Liu: "Im2win:
+ * An Efficient Convolution Paradigm on GPU", arXiv 2306.14316), windows built tile by tile in
+ * shared memory.
  *
- * A block computes 4 x 16 output pixels of one image by 64 filters of one group. For a chunk of
- * channels it loads, once, the window columns of its four output rows: win[row][column][kh][c]. The
+ * A block computes TH x 16 output pixels of one image by TK filters of one group. For a chunk of
+ * channels it loads, once, the window columns of its output rows: win[row][column][kh][c]. The
  * window of output (row, wo) is then the contiguous run that starts at column wo * stride, and
  * neighbouring windows overlap instead of being copied. Tap column kw of every pixel is one run of
- * Kh * c values; against it stands a slab of weights [Kh * c][64]. The pitch of a column is odd, so
- * that the 16 pixels of a half warp fall into different banks.
+ * Kh * c values; against it stands a slab of weights [Kh * c][TK]. A thread sums 8 (or 4) rows by 4
+ * filters. The pitch of a column is odd, so that the 16 pixels of a half warp fall into different
+ * banks.
  *
- * The data gradient is the same kernel: the full correlation of dy, spread by the stride, with
- * flipped weights, which are read through strides instead of being repacked.
+ * The data gradient is the same kernel over dy with flipped weights, read through strides instead
+ * of being repacked. With a forward stride, the rows and columns of dx fall into stride x stride
+ * phases, and each phase sees only every stride-th tap: each is a correlation of stride 1 with its
+ * own list of taps, so taps that the stride skips cost nothing and add nothing.
  *
- * The weight gradient is a product over pixels: a block takes 64 filters by 64 window positions and
- * a fixed chunk of pixels; partial sums are added in chunk order, so no result depends on the grid.
- */
+ * Sums run over channel chunks, kw, kh, c in this order: the same bits on any grid. */
 #include "kernels/cuda/activate.cuh"
 #include "kernels/cuda/conv.h"
 
@@ -21,71 +23,94 @@
 
 namespace {
 
-constexpr int TH = 4, TW = 16, TK = 64, THREADS = 256;
+constexpr int TW = 16, THREADS = 256, TAPS = 32;
 
-/* One correlation: what fprop and dgrad have in common. */
-struct corr {
-    int n, h, w, c;     /* source [n, h, w, c_total] */
-    int k, kh, kw;      /* filters and taps of one group; c: channels of one group */
-    int ho, wo;         /* result */
-    int sh, sw, dh, dw; /* stride and dilation of taps */
-    int ih, iw;         /* the source is spread by these (dgrad: the forward stride) */
-    int pt, pl;
-    int groups;
-    int64_t c_total, k_total;
-    int64_t w_group, w_k, w_kh, w_kw, w_c, w_base; /* strides of the weights */
-    int act, cc, cols, pitch;                      /* chunk of channels, window columns, pitch */
+/* The taps along one axis: where each reads in the source (relative to output * stride), and its
+ * offset in the weights. */
+struct taps {
+    int n, low, high; /* low, high: the least and greatest `at` */
+    int at[TAPS];
+    int weight[TAPS]; /* index of the tap in the filter */
 };
 
-/* The source value under tap-space row y, column x (before spreading), or 0 outside. */
-__device__ __forceinline__ bool source_at(const corr &p, int y, int x, int *iy, int *ix) {
-    if (p.ih == 1 && p.iw == 1) {
-        *iy = y;
-        *ix = x;
-    } else {
-        if (y < 0 || x < 0 || y % p.ih != 0 || x % p.iw != 0) {
-            return false;
-        }
-        *iy = y / p.ih;
-        *ix = x / p.iw;
-    }
-    return *iy >= 0 && *ix >= 0 && *iy < p.h && *ix < p.w;
+/* One correlation: what fprop and each phase of dgrad have in common. */
+struct corr {
+    int n, h, w, c; /* source [n, h, w, c_total]; c, k: of one group */
+    int k, ho, wo;  /* outputs of this phase */
+    int sh, sw;     /* source rows and columns from one output to the next */
+    taps ty, tx;
+    int groups, act;
+    int64_t c_total, k_total;
+    int64_t w_group, w_k, w_kh, w_kw, w_c; /* strides of the weights */
+    /* output (oy, ox) of this phase is stored at row oy * oy_step + oy_first of [n, out_h, out_w]
+     */
+    int oy_first, ox_first, oy_step, ox_step;
+    int64_t out_h, out_w;
+    int cc, cols, pitch; /* chunk of channels, window columns, pitch of a column */
+};
+
+__device__ __forceinline__ float source(const corr &p, const float *src, int iy, int ix, int ch) {
+    return iy >= 0 && ix >= 0 && iy < p.h && ix < p.w
+               ? src[((int64_t)iy * p.w + ix) * p.c_total + ch]
+               : 0.0f;
 }
 
+template <int TH>
 __device__ void load_windows(const corr &p, const float *src, int oy0, int ox0, int c0, int cc,
                              float *win) {
-    const int run = p.kh * cc, total = TH * p.cols * run;
-    for (int i = threadIdx.x; i < total; i += THREADS) {
-        const int t = i % run, col = i / run % p.cols, row = i / (run * p.cols);
-        const int kh = t / cc, ch = t % cc;
-        int iy, ix;
-        float v = 0.0f;
-        if (source_at(p, (oy0 + row) * p.sh + kh * p.dh - p.pt, ox0 * p.sw + col - p.pl, &iy,
-                      &ix)) {
-            v = src[((int64_t)iy * p.w + ix) * p.c_total + c0 + ch];
+    const int ix0 = ox0 * p.sw + p.tx.low, pairs = TH * p.cols;
+    if (cc >= 16) { /* a warp a (row, column), lanes along the channels */
+        for (int i = threadIdx.x / 32; i < pairs; i += THREADS / 32) {
+            const int row = i / p.cols, col = i - row * p.cols;
+            for (int kh = 0; kh < p.ty.n; kh++) {
+                const int iy = (oy0 + row) * p.sh + p.ty.at[kh];
+                for (int ch = threadIdx.x % 32; ch < cc; ch += 32) {
+                    win[i * p.pitch + kh * cc + ch] = source(p, src, iy, ix0 + col, c0 + ch);
+                }
+            }
         }
-        win[(row * p.cols + col) * p.pitch + t] = v;
+        return;
+    }
+    const int run = p.ty.n * cc;
+    for (int i = threadIdx.x; i < pairs * run; i += THREADS) {
+        const int pair = i / run, t = i - pair * run, kh = t / cc;
+        const int row = pair / p.cols, col = pair - row * p.cols;
+        win[pair * p.pitch + t] =
+            source(p, src, (oy0 + row) * p.sh + p.ty.at[kh], ix0 + col, c0 + t - kh * cc);
     }
 }
 
+/* slab[t][k]: the weights of tap column kw; lanes run along whatever lies together in memory. */
+template <int TK>
 __device__ void load_weights(const corr &p, const float *w, int k0, int kw, int c0, int cc,
                              float *slab) {
-    const int total = p.kh * cc * TK;
-    for (int i = threadIdx.x; i < total; i += THREADS) {
-        const int k = i % TK, t = i / TK, kh = t / cc, ch = t % cc;
+    const int run = p.ty.n * cc;
+    const float *const column = w + p.tx.weight[kw] * p.w_kw;
+    for (int i = threadIdx.x; i < run * TK; i += THREADS) {
+        int k, t;
+        if (p.w_c == 1) {
+            k = i / run;
+            t = i - k * run;
+        } else {
+            t = i / TK;
+            k = i - t * TK;
+        }
+        const int kh = t / cc, ch = t - kh * cc;
         float v = 0.0f;
         if (k0 + k < p.k) {
-            v = w[(k0 + k) * p.w_k + kh * p.w_kh + kw * p.w_kw + (c0 + ch) * p.w_c];
+            v = column[(k0 + k) * p.w_k + p.ty.weight[kh] * p.w_kh + (c0 + ch) * p.w_c];
         }
-        slab[t * TK + k] = v;
+        slab[t * (TK + 4) + k] = v;
     }
 }
 
+template <int TK, int RPT>
 __global__ void __launch_bounds__(THREADS)
     corr_kernel(const corr p, const float *x, const float *w, const float *bias, float *y) {
+    constexpr int LANES_K = TK / 4, TH = THREADS / TW / LANES_K * RPT;
     extern __shared__ float4 shared4[];
     float *const slab = reinterpret_cast<float *>(shared4);
-    float *const win = slab + p.kh * p.cc * TK;
+    float *const win = slab + p.ty.n * p.cc * (TK + 4);
     const int tiles_x = (p.wo + TW - 1) / TW, tiles_y = (p.ho + TH - 1) / TH;
     const int tiles_k = (p.k + TK - 1) / TK;
     int64_t id = blockIdx.x;
@@ -98,25 +123,27 @@ __global__ void __launch_bounds__(THREADS)
     const int group = (int)(id % p.groups);
     const int64_t image = id / p.groups;
     const float *const src = x + image * p.h * p.w * p.c_total + (int64_t)group * p.c;
-    const float *const wg = w + p.w_base + group * p.w_group;
+    const float *const wg = w + group * p.w_group;
     const int tx = threadIdx.x % TW, ty = threadIdx.x / TW;
+    const int kq = ty % LANES_K * 4, row0 = ty / LANES_K * RPT;
 
-    float acc[TH][4] = {};
+    float acc[RPT][4] = {};
     for (int c0 = 0; c0 < p.c; c0 += p.cc) {
-        const int cc = min(p.cc, p.c - c0), run = p.kh * cc;
+        const int cc = min(p.cc, p.c - c0), run = p.ty.n * cc;
         __syncthreads();
-        load_windows(p, src, oy0, ox0, c0, cc, win);
-        for (int kw = 0; kw < p.kw; kw++) {
+        load_windows<TH>(p, src, oy0, ox0, c0, cc, win);
+        for (int kw = 0; kw < p.tx.n; kw++) {
             __syncthreads();
-            load_weights(p, wg, k0, kw, c0, cc, slab);
+            load_weights<TK>(p, wg, k0, kw, c0, cc, slab);
             __syncthreads();
-            const float *const a = win + (tx * p.sw + kw * p.dw) * p.pitch;
             const int row = p.cols * p.pitch;
-#pragma unroll 4
+            const float *const a =
+                win + row0 * row + (tx * p.sw + p.tx.at[kw] - p.tx.low) * p.pitch;
+#pragma unroll 2
             for (int t = 0; t < run; t++) {
-                const float4 b = *reinterpret_cast<const float4 *>(&slab[t * TK + ty * 4]);
+                const float4 b = *reinterpret_cast<const float4 *>(&slab[t * (TK + 4) + kq]);
 #pragma unroll
-                for (int r = 0; r < TH; r++) {
+                for (int r = 0; r < RPT; r++) {
                     const float v = a[r * row + t];
                     acc[r][0] = fmaf(v, b.x, acc[r][0]);
                     acc[r][1] = fmaf(v, b.y, acc[r][1]);
@@ -126,268 +153,226 @@ __global__ void __launch_bounds__(THREADS)
             }
         }
     }
-    for (int r = 0; r < TH; r++) {
-        const int oy = oy0 + r, ox = ox0 + tx;
+#pragma unroll
+    for (int r = 0; r < RPT; r++) {
+        const int oy = oy0 + row0 + r, ox = ox0 + tx;
         if (oy >= p.ho || ox >= p.wo) {
             continue;
         }
+        const int64_t pixel =
+            (image * p.out_h + oy * p.oy_step + p.oy_first) * p.out_w + ox * p.ox_step + p.ox_first;
+#pragma unroll
         for (int j = 0; j < 4; j++) {
-            const int k = k0 + ty * 4 + j;
+            const int k = k0 + kq + j;
             if (k < p.k) {
                 const int64_t kk = (int64_t)group * p.k + k;
                 const float v = acc[r][j] + (bias ? bias[kk] : 0.0f);
-                y[((image * p.ho + oy) * p.wo + ox) * p.k_total + kk] = dr_activate(v, p.act);
+                y[pixel * p.k_total + kk] = dr_activate(v, p.act);
             }
         }
     }
 }
 
-/* For taps too many for shared memory: one thread an output, the same order of sums as above. */
-__global__ void corr_direct_kernel(const corr p, const float *x, const float *w, const float *bias,
-                                   float *y, int64_t total) {
+/* For taps too many for the tables or for shared memory: one thread an output. */
+struct direct {
+    dr_conv c;
+    bool dgrad;
+    int act;
+    int64_t total, k_total, kg,
+        cg; /* outputs; channels and filters of one group, as the filter has them */
+};
+
+__device__ float direct_fprop(const direct &p, const float *x, const float *w, int64_t image,
+                              int64_t oy, int64_t ox, int64_t k) {
+    const dr_conv &c = p.c;
+    const int64_t group = k / p.kg;
+    float acc = 0.0f;
+    for (int64_t kw = 0; kw < c.kw; kw++) {
+        for (int64_t kh = 0; kh < c.kh; kh++) {
+            const int64_t iy = oy * c.sh + kh * c.dh - c.pt, ix = ox * c.sw + kw * c.dw - c.pl;
+            const bool inside = iy >= 0 && ix >= 0 && iy < c.h && ix < c.w;
+            for (int64_t ch = 0; ch < p.cg; ch++) {
+                const float v =
+                    inside ? x[((image * c.h + iy) * c.w + ix) * c.c + group * p.cg + ch] : 0.0f;
+                acc = fmaf(v, w[((k * c.kh + kh) * c.kw + kw) * p.cg + ch], acc);
+            }
+        }
+    }
+    return acc;
+}
+
+__device__ float direct_dgrad(const direct &p, const float *dy, const float *w, int64_t image,
+                              int64_t iy, int64_t ix, int64_t channel) {
+    const dr_conv &c = p.c;
+    const int64_t group = channel / p.cg, ch = channel % p.cg;
+    float acc = 0.0f;
+    for (int64_t kw = 0; kw < c.kw; kw++) {
+        for (int64_t kh = 0; kh < c.kh; kh++) {
+            const int64_t y = iy + c.pt - kh * c.dh, x = ix + c.pl - kw * c.dw;
+            if (y % c.sh != 0 || x % c.sw != 0) {
+                continue;
+            }
+            const int64_t oy = y / c.sh, ox = x / c.sw;
+            const bool inside = y >= 0 && x >= 0 && oy < c.ho && ox < c.wo;
+            for (int64_t k = 0; k < p.kg; k++) {
+                const int64_t filter = group * p.kg + k;
+                const float v =
+                    inside ? dy[((image * c.ho + oy) * c.wo + ox) * c.k + filter] : 0.0f;
+                acc = fmaf(v, w[((filter * c.kh + kh) * c.kw + kw) * p.cg + ch], acc);
+            }
+        }
+    }
+    return acc;
+}
+
+__global__ void direct_kernel(const direct p, const float *x, const float *w, const float *bias,
+                              float *y) {
     const int64_t stride = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += stride) {
-        const int64_t kk = i % p.k_total;
-        const int group = (int)(kk / p.k), k = (int)(kk % p.k);
-        const int ox = (int)(i / p.k_total % p.wo), oy = (int)(i / p.k_total / p.wo % p.ho);
-        const int64_t image = i / p.k_total / p.wo / p.ho;
-        const float *const src = x + image * p.h * p.w * p.c_total + (int64_t)group * p.c;
-        const float *const wk = w + p.w_base + group * p.w_group + k * p.w_k;
-        float acc = 0.0f;
-        for (int kw = 0; kw < p.kw; kw++) {
-            for (int kh = 0; kh < p.kh; kh++) {
-                int iy, ix;
-                if (source_at(p, oy * p.sh + kh * p.dh - p.pt, ox * p.sw + kw * p.dw - p.pl, &iy,
-                              &ix)) {
-                    for (int c = 0; c < p.c; c++) {
-                        acc = fmaf(src[((int64_t)iy * p.w + ix) * p.c_total + c],
-                                   wk[kh * p.w_kh + kw * p.w_kw + c * p.w_c], acc);
-                    }
-                }
-            }
-        }
-        y[i] = dr_activate(acc + (bias ? bias[kk] : 0.0f), p.act);
+    const int64_t width = p.dgrad ? p.c.w : p.c.wo, height = p.dgrad ? p.c.h : p.c.ho;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.total; i += stride) {
+        const int64_t k = i % p.k_total, px = i / p.k_total % width;
+        const int64_t py = i / p.k_total / width % height, image = i / p.k_total / width / height;
+        const float v = p.dgrad ? direct_dgrad(p, x, w, image, py, px, k)
+                                : direct_fprop(p, x, w, image, py, px, k);
+        y[i] = dr_activate(v + (bias ? bias[k] : 0.0f), p.act);
     }
 }
 
-size_t shared_bytes(const corr &p, int cc) {
-    const int run = p.kh * cc;
-    return sizeof(float) * ((size_t)run * TK + (size_t)TH * p.cols * (run | 1));
-}
-
-int launch(corr p, const float *x, const float *w, const float *bias, float *y, cudaStream_t s) {
-    p.cols = (TW - 1) * p.sw + (p.kw - 1) * p.dw + 1;
-    p.cc = std::min(p.c, 32);
-    while (p.cc > 1 && shared_bytes(p, p.cc) > 40 * 1024) {
-        p.cc = (p.cc + 1) / 2;
-    }
-    const size_t bytes = shared_bytes(p, p.cc);
-    if (bytes > 48 * 1024) {
-        const int64_t total = (int64_t)p.n * p.ho * p.wo * p.k_total;
-        const int64_t blocks = std::min<int64_t>((total + 127) / 128, 1 << 16);
-        corr_direct_kernel<<<(unsigned)blocks, 128, 0, s>>>(p, x, w, bias, y, total);
-        return (int)cudaGetLastError();
-    }
-    p.pitch = (p.kh * p.cc) | 1;
-    const int64_t blocks = (int64_t)((p.k + TK - 1) / TK) * ((p.wo + TW - 1) / TW) *
-                           ((p.ho + TH - 1) / TH) * p.groups * p.n;
-    if (blocks > INT32_MAX) {
-        return (int)cudaErrorInvalidConfiguration;
-    }
-    corr_kernel<<<(unsigned)blocks, THREADS, bytes, s>>>(p, x, w, bias, y);
+int launch_direct(const dr_conv *c, bool dgrad, const float *x, const float *w, const float *bias,
+                  int act, float *y, cudaStream_t s) {
+    direct p = {};
+    p.c = *c, p.dgrad = dgrad, p.act = act;
+    p.k_total = dgrad ? c->c : c->k;
+    p.total = dgrad ? c->n * c->h * c->w * c->c : c->n * c->ho * c->wo * c->k;
+    p.kg = c->k / c->groups, p.cg = c->c / c->groups;
+    const int64_t blocks = std::min<int64_t>((p.total + 127) / 128, 1 << 16);
+    direct_kernel<<<(unsigned)blocks, 128, 0, s>>>(p, x, w, bias, y);
     return (int)cudaGetLastError();
 }
 
-/* ---- weight gradient ---- */
+/* ---- launching ---- */
 
-constexpr int WP = 16;                         /* pixels a step */
-constexpr int64_t CHUNK = DR_CUDA_WGRAD_CHUNK; /* pixels a partial sum */
+constexpr size_t SHARED_WANTED = 64 * 1024, SHARED_MOST = 96 * 1024;
 
-struct wgrad {
-    dr_conv c;
-    int64_t pixels, columns, elements; /* of dw: columns = Kh * Kw * C/groups */
-    int kg, cg;
-};
-
-__global__ void __launch_bounds__(THREADS)
-    wgrad_kernel(const wgrad p, const float *x, const float *dy, float *partial) {
-    __shared__ float a[WP][TK + 4], b[WP][TK + 4];
-    const int tiles_k = (p.kg + TK - 1) / TK;
-    const int64_t tiles_j = (p.columns + TK - 1) / TK;
-    int64_t id = blockIdx.x;
-    const int k0 = (int)(id % tiles_k) * TK;
-    id /= tiles_k;
-    const int64_t j0 = id % tiles_j * TK;
-    id /= tiles_j;
-    const int group = (int)(id % p.c.groups);
-    const int64_t chunk = id / p.c.groups;
-    const int64_t first = chunk * CHUNK, last = min(first + CHUNK, p.pixels);
-    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-
-    /* This thread loads column j of the window for pixels lp, lp + 4, ... */
-    const int lj = threadIdx.x % TK, lp = threadIdx.x / TK;
-    const int64_t j = j0 + lj;
-    const int ch = (int)(j % p.cg);
-    const int kw = (int)(j / p.cg % p.c.kw), kh = (int)(j / p.cg / p.c.kw);
-
-    float acc[4][4] = {};
-    for (int64_t p0 = first; p0 < last; p0 += WP) {
-        __syncthreads();
-        for (int q = lp; q < WP; q += THREADS / TK) {
-            const int64_t pixel = p0 + q;
-            float va = 0.0f, vb = 0.0f;
-            if (pixel < last) {
-                const int64_t wo = pixel % p.c.wo, ho = pixel / p.c.wo % p.c.ho;
-                const int64_t image = pixel / p.c.wo / p.c.ho;
-                const int64_t iy = ho * p.c.sh + kh * p.c.dh - p.c.pt;
-                const int64_t ix = wo * p.c.sw + kw * p.c.dw - p.c.pl;
-                if (k0 + lj < p.kg) {
-                    va = dy[pixel * p.c.k + (int64_t)group * p.kg + k0 + lj];
-                }
-                if (j < p.columns && iy >= 0 && ix >= 0 && iy < p.c.h && ix < p.c.w) {
-                    vb =
-                        x[((image * p.c.h + iy) * p.c.w + ix) * p.c.c + (int64_t)group * p.cg + ch];
-                }
-            }
-            a[q][lj] = va;
-            b[q][lj] = vb;
-        }
-        __syncthreads();
-#pragma unroll
-        for (int q = 0; q < WP; q++) {
-            const float4 u = *reinterpret_cast<const float4 *>(&a[q][ty * 4]);
-            const float4 v = *reinterpret_cast<const float4 *>(&b[q][tx * 4]);
-            const float us[4] = {u.x, u.y, u.z, u.w}, vs[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-#pragma unroll
-                for (int m = 0; m < 4; m++) {
-                    acc[i][m] = fmaf(us[i], vs[m], acc[i][m]);
-                }
-            }
-        }
-    }
-    float *const out = partial + chunk * p.elements;
-    for (int i = 0; i < 4; i++) {
-        for (int m = 0; m < 4; m++) {
-            const int k = k0 + ty * 4 + i;
-            const int64_t col = j0 + tx * 4 + m;
-            if (k < p.kg && col < p.columns) {
-                out[((int64_t)group * p.kg + k) * p.columns + col] = acc[i][m];
-            }
-        }
-    }
+size_t shared_bytes(const corr &p, int tk, int th, int cc) {
+    const size_t run = (size_t)p.ty.n * cc;
+    return sizeof(float) * (run * (tk + 4) + (size_t)th * p.cols * (run | 1));
 }
 
-/* out[i] = sum over chunks of partial[chunk][i], in order, in double: long sums stay right. */
-__global__ void add_partials(const float *partial, int64_t chunks, int64_t n, float *out) {
-    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) {
-        return;
+template <int TK, int RPT>
+int launch_tile(corr p, const float *x, const float *w, const float *bias, float *y, bool *fits,
+                cudaStream_t s) {
+    constexpr int TH = THREADS / TW / (TK / 4) * RPT;
+    p.cols = (TW - 1) * p.sw + (p.tx.n ? p.tx.high - p.tx.low : 0) + 1;
+    p.cc = std::min(p.c, 32);
+    while (p.cc > 1 && shared_bytes(p, TK, TH, p.cc) > SHARED_WANTED) {
+        p.cc = (p.cc + 1) / 2;
     }
-    double sum = 0.0;
-    for (int64_t c = 0; c < chunks; c++) {
-        sum += partial[c * n + i];
+    const size_t bytes = shared_bytes(p, TK, TH, p.cc);
+    const int64_t blocks = (int64_t)((p.k + TK - 1) / TK) * ((p.wo + TW - 1) / TW) *
+                           ((p.ho + TH - 1) / TH) * p.groups * p.n;
+    *fits = bytes <= SHARED_MOST && blocks <= INT32_MAX;
+    if (!*fits || blocks == 0) {
+        return cudaSuccess;
     }
-    out[i] = (float)sum;
+    const cudaError_t e = cudaFuncSetAttribute(
+        corr_kernel<TK, RPT>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SHARED_MOST);
+    if (e != cudaSuccess) {
+        return (int)e;
+    }
+    p.pitch = (p.ty.n * p.cc) | 1;
+    corr_kernel<TK, RPT><<<(unsigned)blocks, THREADS, bytes, s>>>(p, x, w, bias, y);
+    return (int)cudaGetLastError();
 }
 
-int64_t chunks_of(int64_t pixels) {
-    return (pixels + CHUNK - 1) / CHUNK;
+/* Fewer filters, taller tiles: the threads are always 256. */
+int launch(const corr &p, const float *x, const float *w, const float *bias, float *y, bool *fits,
+           cudaStream_t s) {
+    if (p.k <= 16) {
+        return launch_tile<16, 4>(p, x, w, bias, y, fits, s);
+    }
+    if (p.k <= 32) {
+        return launch_tile<32, 8>(p, x, w, bias, y, fits, s);
+    }
+    return launch_tile<64, 8>(p, x, w, bias, y, fits, s);
 }
 
-constexpr int64_t ROWS = DR_CUDA_SUM_CHUNK; /* rows a partial column sum */
+void add_tap(taps *t, int at, int weight) {
+    t->low = t->n ? std::min(t->low, at) : at;
+    t->high = t->n ? std::max(t->high, at) : at;
+    t->at[t->n] = at;
+    t->weight[t->n++] = weight;
+}
 
-__global__ void column_sum_kernel(const float *a, int64_t rows, int64_t columns, float *partial) {
-    __shared__ float sum[8][33];
-    const int64_t col = (int64_t)blockIdx.x * 32 + threadIdx.x;
-    const int64_t first = (int64_t)blockIdx.y * ROWS, last = min(first + ROWS, rows);
-    float acc = 0.0f;
-    if (col < columns) {
-        for (int64_t r = first + threadIdx.y; r < last; r += 8) {
-            acc += a[r * columns + col];
+/* Taps of dgrad that reach outputs `first`, first + stride, ... along one axis: input i reads
+ * output (i + pad - k * dilation) / stride. The last tap comes first, as in a correlation with the
+ * flipped filter. */
+taps phase_taps(int64_t kernel, int64_t dilation, int64_t stride, int64_t pad, int64_t first) {
+    taps t = {};
+    for (int64_t k = kernel - 1; k >= 0; k--) {
+        const int64_t y = first + pad - k * dilation;
+        if (y % stride == 0) {
+            add_tap(&t, (int)(y / stride), (int)k);
         }
     }
-    sum[threadIdx.y][threadIdx.x] = acc;
-    __syncthreads();
-    if (threadIdx.y == 0 && col < columns) {
-        float total = 0.0f;
-        for (int i = 0; i < 8; i++) {
-            total += sum[i][threadIdx.x];
-        }
-        partial[blockIdx.y * columns + col] = total;
-    }
+    return t;
 }
 
 } // namespace
 
 extern "C" int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const float *w,
                                   const float *bias, int act, float *y, cudaStream_t s) {
-    const int cg = (int)(c->c / c->groups), kg = (int)(c->k / c->groups);
+    const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
+    bool fits = c->kh <= TAPS && c->kw <= TAPS;
+    int err = cudaSuccess;
+    if (fits) {
+        corr p = {};
+        p.n = (int)c->n, p.h = (int)c->h, p.w = (int)c->w, p.c = (int)cg;
+        p.k = (int)kg, p.ho = (int)c->ho, p.wo = (int)c->wo;
+        p.sh = (int)c->sh, p.sw = (int)c->sw;
+        for (int64_t k = 0; k < c->kh; k++) {
+            add_tap(&p.ty, (int)(k * c->dh - c->pt), (int)k);
+        }
+        for (int64_t k = 0; k < c->kw; k++) {
+            add_tap(&p.tx, (int)(k * c->dw - c->pl), (int)k);
+        }
+        p.groups = (int)c->groups, p.act = act;
+        p.c_total = c->c, p.k_total = c->k;
+        p.w_c = 1, p.w_kw = cg, p.w_kh = c->kw * cg, p.w_k = c->kh * c->kw * cg;
+        p.w_group = kg * p.w_k;
+        p.oy_step = p.ox_step = 1, p.out_h = c->ho, p.out_w = c->wo;
+        err = launch(p, x, w, bias, y, &fits, s);
+    }
+    return fits || err ? err : launch_direct(c, false, x, w, bias, act, y, s);
+}
+
+/* One phase of dx: rows fy, fy + sh, ... and columns fx, fx + sw, ... */
+static corr dgrad_phase(const struct dr_conv *c, int64_t fy, int64_t fx) {
+    const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
     corr p = {};
-    p.n = (int)c->n, p.h = (int)c->h, p.w = (int)c->w, p.c = cg;
-    p.k = kg, p.kh = (int)c->kh, p.kw = (int)c->kw;
-    p.ho = (int)c->ho, p.wo = (int)c->wo;
-    p.sh = (int)c->sh, p.sw = (int)c->sw, p.dh = (int)c->dh, p.dw = (int)c->dw;
-    p.ih = p.iw = 1;
-    p.pt = (int)c->pt, p.pl = (int)c->pl;
+    p.n = (int)c->n, p.h = (int)c->ho, p.w = (int)c->wo, p.c = (int)kg;
+    p.k = (int)cg;
+    p.ho = (int)((c->h - fy + c->sh - 1) / c->sh), p.wo = (int)((c->w - fx + c->sw - 1) / c->sw);
+    p.sh = p.sw = 1;
+    p.ty = phase_taps(c->kh, c->dh, c->sh, c->pt, fy);
+    p.tx = phase_taps(c->kw, c->dw, c->sw, c->pl, fx);
     p.groups = (int)c->groups;
-    p.c_total = c->c, p.k_total = c->k;
-    p.w_c = 1, p.w_kw = cg, p.w_kh = c->kw * cg, p.w_k = c->kh * c->kw * cg;
-    p.w_group = kg * p.w_k;
-    p.act = act;
-    return launch(p, x, w, bias, y, s);
+    p.c_total = c->k, p.k_total = c->c;
+    p.w_k = 1, p.w_kw = cg, p.w_kh = c->kw * cg, p.w_c = c->kh * c->kw * cg;
+    p.w_group = kg * p.w_c;
+    p.oy_first = (int)fy, p.ox_first = (int)fx, p.oy_step = (int)c->sh, p.ox_step = (int)c->sw;
+    p.out_h = c->h, p.out_w = c->w;
+    return p;
 }
 
 extern "C" int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w,
                                   float *dx, cudaStream_t s) {
-    const int cg = (int)(c->c / c->groups), kg = (int)(c->k / c->groups);
-    corr p = {};
-    p.n = (int)c->n, p.h = (int)c->ho, p.w = (int)c->wo, p.c = kg;
-    p.k = cg, p.kh = (int)c->kh, p.kw = (int)c->kw;
-    p.ho = (int)c->h, p.wo = (int)c->w;
-    p.sh = p.sw = 1, p.dh = (int)c->dh, p.dw = (int)c->dw;
-    p.ih = (int)c->sh, p.iw = (int)c->sw;
-    p.pt = (int)(c->dh * (c->kh - 1) - c->pt), p.pl = (int)(c->dw * (c->kw - 1) - c->pl);
-    p.groups = (int)c->groups;
-    p.c_total = c->k, p.k_total = c->c;
-    const int64_t tap = cg, row = c->kw * cg, filter = c->kh * row;
-    p.w_k = 1, p.w_c = filter, p.w_kh = -row, p.w_kw = -tap;
-    p.w_base = (c->kh - 1) * row + (c->kw - 1) * tap; /* flipped: the last tap first */
-    p.w_group = kg * filter;
-    return launch(p, dy, w, nullptr, dx, s);
-}
-
-extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, const float *x, const float *dy,
-                                  float *dw, void *workspace, cudaStream_t s) {
-    wgrad p = {};
-    p.c = *c;
-    p.cg = (int)(c->c / c->groups), p.kg = (int)(c->k / c->groups);
-    p.pixels = c->n * c->ho * c->wo;
-    p.columns = c->kh * c->kw * p.cg;
-    p.elements = c->k * p.columns;
-    const int64_t chunks = chunks_of(p.pixels);
-    const int64_t blocks =
-        ((p.kg + TK - 1) / TK) * ((p.columns + TK - 1) / TK) * c->groups * chunks;
-    if (blocks > INT32_MAX) {
-        return (int)cudaErrorInvalidConfiguration;
+    bool fits = c->kh <= TAPS && c->kw <= TAPS && c->sh * c->sw <= 64;
+    int err = cudaSuccess;
+    for (int64_t fy = 0; fy < c->sh && fy < c->h && fits && !err; fy++) {
+        for (int64_t fx = 0; fx < c->sw && fx < c->w && fits && !err; fx++) {
+            err = launch(dgrad_phase(c, fy, fx), dy, w, nullptr, dx, &fits, s);
+        }
     }
-    float *const partial = static_cast<float *>(workspace);
-    wgrad_kernel<<<(unsigned)blocks, THREADS, 0, s>>>(p, x, dy, partial);
-    add_partials<<<(unsigned)((p.elements + 255) / 256), 256, 0, s>>>(partial, chunks, p.elements,
-                                                                      dw);
-    return (int)cudaGetLastError();
-}
-
-extern "C" int dr_cuda_column_sum(const float *a, int64_t rows, int64_t columns, float *out,
-                                  void *workspace, cudaStream_t s) {
-    const int64_t chunks = (rows + ROWS - 1) / ROWS;
-    if (chunks > 65535) {
-        return (int)cudaErrorInvalidConfiguration;
-    }
-    float *const partial = static_cast<float *>(workspace);
-    column_sum_kernel<<<dim3((unsigned)((columns + 31) / 32), (unsigned)chunks), dim3(32, 8), 0,
-                        s>>>(a, rows, columns, partial);
-    add_partials<<<(unsigned)((columns + 255) / 256), 256, 0, s>>>(partial, chunks, columns, out);
-    return (int)cudaGetLastError();
+    return fits || err ? err : launch_direct(c, true, dy, w, nullptr, 0, dx, s);
 }

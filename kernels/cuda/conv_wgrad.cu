@@ -1,0 +1,211 @@
+/* The weight gradient of im2win convolution in fp32 on CUDA cores, and column sums (bias
+ * gradients).
+ *
+ * dw[k, j] = sum over output pixels of dy[pixel, k] * window[pixel, j], j = (kh, kw, c). A block
+ * takes a tile of filters by 64 window positions and a fixed chunk of pixels, 16 at a time: sixteen
+ * threads work out where the next pixels' windows begin, all of them load one window column each.
+ * Partial sums go to the workspace and are added in chunk order, in double; chunks depend on the
+ * shape alone, so no result depends on the grid or the device. */
+#include "kernels/cuda/conv.h"
+#include "kernels/cuda/grid.cuh"
+
+namespace {
+
+constexpr int WP = 16; /* pixels a step */
+constexpr int TJ = 64; /* window positions a block */
+constexpr int THREADS = 256;
+
+struct wgrad {
+    dr_conv c;
+    int64_t pixels, columns, elements; /* of dw: columns = Kh * Kw * C/groups */
+    int64_t chunk;
+    int kg, cg;
+};
+
+/* Where a pixel's window begins: the image, and the row and column of tap (0, 0). */
+struct origin {
+    int64_t image; /* offset of the image in x, or -1: no such pixel */
+    int iy, ix;
+};
+
+__device__ origin origin_of(const wgrad &p, int64_t pixel, int64_t last) {
+    if (pixel >= last) {
+        return {-1, 0, 0};
+    }
+    const int64_t row = pixel / p.c.wo, image = row / p.c.ho;
+    const int wo = (int)(pixel - row * p.c.wo), ho = (int)(row - image * p.c.ho);
+    return {image * p.c.h * p.c.w * p.c.c, (int)(ho * p.c.sh - p.c.pt),
+            (int)(wo * p.c.sw - p.c.pl)};
+}
+
+/* TK filters a block: each thread sums TK / 16 filters by 4 window positions. */
+template <int TK>
+__global__ void __launch_bounds__(THREADS)
+    wgrad_kernel(const wgrad p, const float *x, const float *dy, float *partial) {
+    constexpr int KT = TK / 16;
+    __shared__ float a[WP][TK + 4], b[WP][TJ + 4];
+    __shared__ origin at[2][WP];
+    const int tiles_k = (p.kg + TK - 1) / TK;
+    const int64_t tiles_j = (p.columns + TJ - 1) / TJ;
+    int64_t id = blockIdx.x;
+    const int k0 = (int)(id % tiles_k) * TK;
+    id /= tiles_k;
+    const int64_t j0 = id % tiles_j * TJ;
+    id /= tiles_j;
+    const int group = (int)(id % p.c.groups);
+    const int64_t chunk = id / p.c.groups;
+    const int64_t first = chunk * p.chunk, last = min(first + p.chunk, p.pixels);
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+
+    /* This thread's window column, and its share of dy's tile. */
+    const int lj = threadIdx.x % TJ, lp = threadIdx.x / TJ;
+    const int64_t j = j0 + lj;
+    const int kw = (int)(j / p.cg % p.c.kw), kh = (int)(j / p.cg / p.c.kw);
+    const int oy = kh * (int)p.c.dh, ox = kw * (int)p.c.dw;
+    const int64_t channel = (int64_t)group * p.cg + j % p.cg;
+    const int lk = threadIdx.x % TK, lq = threadIdx.x / TK;
+    const int64_t filter = (int64_t)group * p.kg + k0 + lk;
+
+    float acc[KT][4] = {};
+    if (threadIdx.x < WP) {
+        at[0][threadIdx.x] = origin_of(p, first + threadIdx.x, last);
+    }
+    int now = 0;
+    for (int64_t p0 = first; p0 < last; p0 += WP, now ^= 1) {
+        __syncthreads();
+        if (threadIdx.x < WP) {
+            at[now ^ 1][threadIdx.x] = origin_of(p, p0 + WP + threadIdx.x, last);
+        }
+        for (int q = lp; q < WP; q += THREADS / TJ) {
+            const origin o = at[now][q];
+            const int iy = o.iy + oy, ix = o.ix + ox;
+            float v = 0.0f;
+            if (o.image >= 0 && j < p.columns && iy >= 0 && ix >= 0 && iy < p.c.h && ix < p.c.w) {
+                v = x[o.image + ((int64_t)iy * p.c.w + ix) * p.c.c + channel];
+            }
+            b[q][lj] = v;
+        }
+        for (int q = lq; q < WP; q += THREADS / TK) {
+            const int64_t pixel = p0 + q;
+            a[q][lk] = pixel < last && k0 + lk < p.kg ? dy[pixel * p.c.k + filter] : 0.0f;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int q = 0; q < WP; q++) {
+            const float4 v = *reinterpret_cast<const float4 *>(&b[q][tx * 4]);
+            float u[KT];
+#pragma unroll
+            for (int i = 0; i < KT; i++) {
+                u[i] = a[q][ty * KT + i];
+            }
+#pragma unroll
+            for (int i = 0; i < KT; i++) {
+                acc[i][0] = fmaf(u[i], v.x, acc[i][0]);
+                acc[i][1] = fmaf(u[i], v.y, acc[i][1]);
+                acc[i][2] = fmaf(u[i], v.z, acc[i][2]);
+                acc[i][3] = fmaf(u[i], v.w, acc[i][3]);
+            }
+        }
+    }
+    float *const out = partial + chunk * p.elements;
+    for (int i = 0; i < KT; i++) {
+        for (int m = 0; m < 4; m++) {
+            const int k = k0 + ty * KT + i;
+            const int64_t col = j0 + tx * 4 + m;
+            if (k < p.kg && col < p.columns) {
+                out[((int64_t)group * p.kg + k) * p.columns + col] = acc[i][m];
+            }
+        }
+    }
+}
+
+/* out[i] = sum over chunks of partial[chunk][i], in order, in double: long sums stay right. Eight
+ * threads an element, each every eighth chunk; their sums are added in order. */
+__global__ void add_partials(const float *partial, int64_t chunks, int64_t n, float *out) {
+    __shared__ double part[8][33];
+    const int64_t i = (int64_t)blockIdx.x * 32 + threadIdx.x;
+    double sum = 0.0;
+    if (i < n) {
+        for (int64_t c = threadIdx.y; c < chunks; c += 8) {
+            sum += partial[c * n + i];
+        }
+    }
+    part[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y == 0 && i < n) {
+        double total = 0.0;
+        for (int t = 0; t < 8; t++) {
+            total += part[t][threadIdx.x];
+        }
+        out[i] = (float)total;
+    }
+}
+
+int launch_add(const float *partial, int64_t chunks, int64_t n, float *out, cudaStream_t s) {
+    add_partials<<<(unsigned)((n + 31) / 32), dim3(32, 8), 0, s>>>(partial, chunks, n, out);
+    return (int)cudaGetLastError();
+}
+
+constexpr int64_t ROWS = DR_CUDA_SUM_CHUNK; /* rows a partial column sum */
+
+__global__ void column_sum_kernel(const float *a, int64_t rows, int64_t columns, float *partial) {
+    __shared__ float sum[8][33];
+    const int64_t col = (int64_t)blockIdx.x * 32 + threadIdx.x;
+    const int64_t first = (int64_t)blockIdx.y * ROWS, last = min(first + ROWS, rows);
+    float acc = 0.0f;
+    if (col < columns) {
+        for (int64_t r = first + threadIdx.y; r < last; r += 8) {
+            acc += a[r * columns + col];
+        }
+    }
+    sum[threadIdx.y][threadIdx.x] = acc;
+    __syncthreads();
+    if (threadIdx.y == 0 && col < columns) {
+        float total = 0.0f;
+        for (int i = 0; i < 8; i++) {
+            total += sum[i][threadIdx.x];
+        }
+        partial[blockIdx.y * columns + col] = total;
+    }
+}
+
+} // namespace
+
+extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, const float *x, const float *dy,
+                                  float *dw, void *workspace, cudaStream_t s) {
+    wgrad p = {};
+    p.c = *c;
+    p.cg = (int)(c->c / c->groups), p.kg = (int)(c->k / c->groups);
+    p.pixels = c->n * c->ho * c->wo;
+    p.columns = c->kh * c->kw * p.cg;
+    p.elements = c->k * p.columns;
+    p.chunk = dr_cuda_wgrad_chunk(c);
+    const int tk = p.kg <= 16 ? 16 : p.kg <= 32 ? 32 : 64;
+    const int64_t chunks = (p.pixels + p.chunk - 1) / p.chunk;
+    const int64_t blocks =
+        ((p.kg + tk - 1) / tk) * ((p.columns + TJ - 1) / TJ) * c->groups * chunks;
+    if (blocks > INT32_MAX) {
+        return (int)cudaErrorInvalidConfiguration;
+    }
+    float *const partial = static_cast<float *>(workspace);
+    if (tk == 16) {
+        wgrad_kernel<16><<<(unsigned)blocks, THREADS, 0, s>>>(p, x, dy, partial);
+    } else if (tk == 32) {
+        wgrad_kernel<32><<<(unsigned)blocks, THREADS, 0, s>>>(p, x, dy, partial);
+    } else {
+        wgrad_kernel<64><<<(unsigned)blocks, THREADS, 0, s>>>(p, x, dy, partial);
+    }
+    return launch_add(partial, chunks, p.elements, dw, s);
+}
+
+extern "C" int dr_cuda_column_sum(const float *a, int64_t rows, int64_t columns, float *out,
+                                  void *workspace, cudaStream_t s) {
+    const int64_t chunks = (rows + ROWS - 1) / ROWS;
+    if (chunks > 65535) {
+        return (int)cudaErrorInvalidConfiguration;
+    }
+    float *const partial = static_cast<float *>(workspace);
+    column_sum_kernel<<<dim3((unsigned)((columns + 31) / 32), (unsigned)chunks), dim3(32, 8), 0,
+                        s>>>(a, rows, columns, partial);
+    return launch_add(partial, chunks, columns, out, s);
+}
