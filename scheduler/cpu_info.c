@@ -66,3 +66,14 @@ void dr_cpu_ceilings(uint32_t cores, double *flops_per_s, double *bytes_per_s,
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     *memory_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
 }
+
+uint64_t dr_cpu_memory_used(void *device) {
+    unsigned long long all, resident = 0;
+    (void)device;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f)
+        return 0;
+    const int got = fscanf(f, "%llu %llu", &all, &resident);
+    fclose(f);
+    return got == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+}

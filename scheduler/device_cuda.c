@@ -13,7 +13,18 @@ struct dr_status dr_cuda_status(int error, const char *call, uint32_t node) {
     s.code = error == cudaErrorMemoryAllocation ? DR_NO_DEVICE : DR_FAILED;
     snprintf(s.text, sizeof s.text, "%s: %s (%s)", call, cudaGetErrorString((cudaError_t)error),
              cudaGetErrorName((cudaError_t)error));
+    cudaGetLastError();
     return s;
+}
+
+struct dr_status dr_cuda_no_host_memory(const char *what) {
+    struct dr_status s = {DR_NO_DEVICE, DR_NONE, ""};
+    snprintf(s.text, sizeof s.text, "out of host memory: %s", what);
+    return s;
+}
+
+int dr_cuda_use(const struct dr_cuda_device *d) {
+    return (int)cudaSetDevice(d->id);
 }
 
 /* "cuda" -> 0, "cuda:N" -> N; -1: not a device name. */
@@ -72,7 +83,7 @@ static void describe(struct dr_cuda_device *d, uint32_t threads, struct dr_devic
         .flops_per_s = 2.0 * lanes * d->prop.multiProcessorCount * clock_khz * 1e3,
         .bytes_per_s = 2.0 * memory_khz * 1e3 * d->prop.memoryBusWidth / 8,
         .launch_us = 0.6,
-        .memory_bytes = d->prop.totalGlobalMem,
+        .memory_bytes = d->free_bytes,
     };
 }
 
@@ -94,10 +105,10 @@ struct dr_status dr_cuda_open(void **device, const char *which, uint32_t threads
     }
     struct dr_cuda_device *d = calloc(1, sizeof *d);
     if (!d) {
-        return dr_cuda_status(cudaErrorMemoryAllocation, "opening the device", DR_NONE);
+        return dr_cuda_no_host_memory("the device");
     }
     d->id = id;
-    int e = cudaSetDevice(id);
+    int e = dr_cuda_use(d);
     if (e == cudaSuccess) {
         e = cudaGetDeviceProperties(&d->prop, id);
     }
@@ -106,6 +117,10 @@ struct dr_status dr_cuda_open(void **device, const char *which, uint32_t threads
     }
     if (e == cudaSuccess) {
         e = cudaDeviceSynchronize();
+    }
+    size_t total = 0;
+    if (e == cudaSuccess) {
+        e = cudaMemGetInfo(&d->free_bytes, &total);
     }
     if (e == cudaErrorNoKernelImageForDevice) {
         s = (struct dr_status){DR_NO_DEVICE, DR_NONE, ""};
@@ -132,28 +147,37 @@ void dr_cuda_close(void *device) {
     free(device);
 }
 
+/* The streams of an executor do not wait for the default stream, on which the calls below work: all
+ * of them are over when they return. cudaMemcpy from pageable memory alone is not: it returns once
+ * the bytes are in a staging buffer. */
+static int settle(int e) {
+    return e ? e : (int)cudaStreamSynchronize(NULL);
+}
+
 struct dr_status dr_cuda_alloc(void *device, uint64_t bytes, struct dr_slab *slab) {
-    (void)device;
     void *p = NULL;
-    int e = cudaMalloc(&p, bytes ? bytes : 1);
+    int e = dr_cuda_use(device);
+    e = e ? e : (int)cudaMalloc(&p, bytes ? bytes : 1);
     if (e == cudaSuccess) {
-        e = cudaMemset(p, 0, bytes);
         *slab = (struct dr_slab){p, bytes};
+        e = settle((int)cudaMemset(p, 0, bytes));
     }
     return dr_cuda_status(e, "allocating the slab", DR_NONE);
 }
 
 void dr_cuda_free(void *device, struct dr_slab *slab) {
-    (void)device;
+    dr_cuda_use(device);
     cudaFree(slab->base);
     *slab = (struct dr_slab){0};
 }
 
 void *dr_cuda_host_alloc(void *device, size_t bytes) {
-    (void)device;
     void *p = NULL;
-    if (cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocMapped | cudaHostAllocPortable) !=
-        cudaSuccess) {
+    int e = dr_cuda_use(device);
+    e = e ? e
+          : (int)cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocMapped | cudaHostAllocPortable);
+    if (e) {
+        cudaGetLastError();
         return NULL;
     }
     memset(p, 0, bytes);
@@ -161,16 +185,28 @@ void *dr_cuda_host_alloc(void *device, size_t bytes) {
 }
 
 void dr_cuda_host_free(void *device, void *p) {
-    (void)device;
+    dr_cuda_use(device);
     cudaFreeHost(p);
 }
 
 struct dr_status dr_cuda_upload(void *device, void *to, const void *from, size_t bytes) {
-    (void)device;
-    return dr_cuda_status(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "upload", DR_NONE);
+    int e = dr_cuda_use(device);
+    e = e ? e : settle((int)cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+    return dr_cuda_status(e, "upload", DR_NONE);
 }
 
 struct dr_status dr_cuda_download(void *device, void *to, const void *from, size_t bytes) {
-    (void)device;
-    return dr_cuda_status(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "download", DR_NONE);
+    int e = dr_cuda_use(device);
+    e = e ? e : settle((int)cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+    return dr_cuda_status(e, "download", DR_NONE);
+}
+
+uint64_t dr_cuda_memory_used(void *device) {
+    const struct dr_cuda_device *d = device;
+    size_t now = 0, total = 0;
+    if (dr_cuda_use(d) || cudaMemGetInfo(&now, &total)) {
+        cudaGetLastError();
+        return 0;
+    }
+    return d->free_bytes > now ? d->free_bytes - now : 0;
 }

@@ -80,11 +80,16 @@ struct dr_exec_ops {
     void (*host_free)(void *device, void *p);
     struct dr_status (*upload)(void *device, void *to, const void *from, size_t bytes);
     struct dr_status (*download)(void *device, void *to, const void *from, size_t bytes);
+    /* Bytes of device memory really in use; 0: unknown. */
+    uint64_t (*memory_used)(void *device);
 
     struct dr_status (*create)(const struct dr_exec_config *c, struct dr_exec **out);
     /* Queues block `b` (slots [b*U, (b+1)*U), b may be negative) for steps [s0, s1); see plan.h. */
     struct dr_status (*launch)(struct dr_exec *e, int64_t b, int64_t s0, int64_t s1);
     struct dr_status (*drain)(struct dr_exec *e); /* until every launched block is done */
+    /* Whether every launched block is done, without waiting; a device that has failed is idle, and
+     * *s says so. It calls nobody back: whoever waits for it must ask. */
+    bool (*idle)(struct dr_exec *e, struct dr_status *s);
     /* One step, node by node in id order, with a look at each float output: the node that first
      * made a value that is not finite, or DR_NONE. Buffers and state are left as a normal step
      * leaves them. */

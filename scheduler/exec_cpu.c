@@ -340,6 +340,15 @@ static struct dr_status cpu_drain(struct dr_exec *base) {
     return ok();
 }
 
+static bool cpu_idle(struct dr_exec *base, struct dr_status *s) {
+    struct exec *e = (struct exec *)base;
+    pthread_mutex_lock(&e->lock);
+    const bool idle = e->finished == e->launched;
+    pthread_mutex_unlock(&e->lock);
+    *s = ok();
+    return idle;
+}
+
 /* ---- a step with a look at every value ---- */
 
 static bool all_finite(const struct dr_value *v, const void *at) {
@@ -481,9 +490,11 @@ const struct dr_exec_ops dr_exec_cpu = {
     .host_free = cpu_host_free,
     .upload = cpu_copy,
     .download = cpu_copy,
+    .memory_used = dr_cpu_memory_used,
     .create = cpu_create,
     .launch = cpu_launch,
     .drain = cpu_drain,
+    .idle = cpu_idle,
     .step_checked = cpu_step_checked,
     .destroy = cpu_destroy,
 };

@@ -14,9 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LT_WORKSPACE                                                                               \
-    ((size_t)32 << 20) /* of cuBLASLt, per stream; fixed, so that its choice is                    \
-                        */
+#define LT_WORKSPACE ((size_t)32 << 20) /* of cuBLASLt, per stream; fixed, so that its choice is   \
+                                         */
 
 struct copy { /* one memcpy node of the captured graph, retargeted before each launch */
     cudaGraphNode_t node;
@@ -103,17 +102,19 @@ static int launch_op(struct cuda_exec *e, uint32_t phase, uint32_t v, struct dr_
 static int launch_node(struct cuda_exec *e, uint32_t phase, uint32_t v, int64_t step,
                        struct dr_cuda *cuda) {
     const struct dr_node *n = &e->g->node.at[v];
+    const uint32_t delay_us = e->c.delay_us ? e->c.delay_us[v] : 0;
     int err;
     nvtxRangePushA(n->name);
+    if (delay_us && (err = dr_cuda_delay(delay_us, cuda->stream)) != cudaSuccess) {
+        nvtxRangePop();
+        return err;
+    }
     if (n->role == DR_ROLE_DATA) {
         err = launch_data(e, phase, v, step, cuda->stream);
     } else if (n->role == DR_ROLE_READBACK) {
         err = launch_readback(e, phase, v, cuda->stream);
     } else {
         err = launch_op(e, phase, v, cuda);
-    }
-    if (!err && e->c.delay_us && e->c.delay_us[v]) {
-        err = dr_cuda_delay(e->c.delay_us[v], cuda->stream);
     }
     nvtxRangePop();
     return err;
@@ -240,8 +241,9 @@ static void capture(struct cuda_exec *e) {
         const int end = (int)cudaStreamEndCapture(e->ctx[0].stream, &e->graph);
         err = err ? err : end;
     }
-    if (!err) {
-        err = (int)cudaGraphInstantiate(&e->exec, e->graph, 0);
+    if (!err) { /* the priorities of the streams, not of the one that it is launched into */
+        err =
+            (int)cudaGraphInstantiate(&e->exec, e->graph, cudaGraphInstantiateFlagUseNodePriority);
     }
     if (!err) {
         err = (int)cudaGraphUpload(e->exec, e->ctx[0].stream);
@@ -250,9 +252,9 @@ static void capture(struct cuda_exec *e) {
         drop_graph(e);
         cudaGetLastError();
         snprintf(e->base.note, sizeof e->base.note,
-                 "running without a CUDA graph: capture failed at '%s': %s",
-                 at == DR_NONE ? "join" : e->g->node.at[at].name,
-                 cudaGetErrorString((cudaError_t)err));
+                 "running without a CUDA graph: capture failed%s%s%s: %s",
+                 at == DR_NONE ? "" : " at '", at == DR_NONE ? "" : e->g->node.at[at].name,
+                 at == DR_NONE ? "" : "'", cudaGetErrorString((cudaError_t)err));
     } else if (!dr_trace_cuda_captured(e->trace, e->base.note, sizeof e->base.note)) {
         drop_graph(e);
     }
@@ -288,10 +290,10 @@ static struct dr_status launch(struct dr_exec *x, int64_t b, int64_t s0, int64_t
     const struct dr_plan *p = e->plan;
     const int64_t first = b * p->unroll, last = first + p->unroll - 1 + (p->n_stages - 1);
     uint32_t at = DR_NONE;
-    int err;
-    if (e->exec && first >= s0 && last < s1) {
+    int err = dr_cuda_use(e->c.device);
+    if (!err && e->exec && first >= s0 && last < s1) {
         err = replay(e, b);
-    } else {
+    } else if (!err) {
         dr_trace_cuda_block(e->trace, b, s0, s1, e->ctx[0].stream);
         err = walk_block(e, b, s0, s1, false, &at);
     }
@@ -308,11 +310,29 @@ static struct dr_status launch(struct dr_exec *x, int64_t b, int64_t s0, int64_t
     return status;
 }
 
+/* Stream 0 has joined the others, unless a launch failed in the middle of a block. */
 static struct dr_status drain(struct dr_exec *x) {
     struct cuda_exec *e = (struct cuda_exec *)x;
-    int err = (int)cudaStreamSynchronize(e->ctx[0].stream);
+    int err = dr_cuda_use(e->c.device);
+    for (uint32_t s = 0; s < e->n_streams && !err; s++) {
+        err = (int)cudaStreamSynchronize(e->ctx[s].stream);
+    }
     err = err ? err : (int)cudaStreamSynchronize(e->side);
     return dr_cuda_status(err, "waiting for the device", DR_NONE);
+}
+
+static bool idle(struct dr_exec *x, struct dr_status *s) {
+    struct cuda_exec *e = (struct cuda_exec *)x;
+    int err = dr_cuda_use(e->c.device);
+    err = err ? err : (int)cudaStreamQuery(e->ctx[0].stream);
+    err = err ? err : (int)cudaStreamQuery(e->side);
+    if (err == cudaErrorNotReady) {
+        cudaGetLastError();
+        *s = dr_cuda_status(cudaSuccess, "", DR_NONE);
+        return false;
+    }
+    *s = dr_cuda_status(err, "running a block", DR_NONE);
+    return true;
 }
 
 /* ---- one step with checks ---- */
@@ -335,7 +355,11 @@ static int check_outputs(struct cuda_exec *e, uint32_t phase, uint32_t v, bool *
 
 static struct dr_status step_checked(struct dr_exec *x, int64_t step, uint32_t *node) {
     struct cuda_exec *e = (struct cuda_exec *)x;
+    const struct dr_status before = drain(x);
     *node = DR_NONE;
+    if (before.code != DR_OK) {
+        return before;
+    }
     for (uint32_t v = 0; v < e->plan->n_nodes; v++) {
         const uint32_t phase = phase_of(e, step - e->plan->stage[v]);
         bool bad = false;
@@ -361,6 +385,7 @@ static void destroy(struct dr_exec *x) {
     if (!e) {
         return;
     }
+    dr_cuda_use(e->c.device);
     cudaDeviceSynchronize();
     dr_trace_cuda_close(e->trace);
     drop_graph(e);
@@ -390,7 +415,10 @@ static void destroy(struct dr_exec *x) {
     if (e->side) {
         cudaStreamDestroy(e->side);
     }
-    cudaFreeHost(e->flag);
+    if (e->flag) {
+        cudaFreeHost(e->flag);
+    }
+    cudaGetLastError(); /* of a device that failed: the next executor must not meet it */
     free(e->event);
     free(e->pointer);
     free(e->slot_offset);
@@ -398,21 +426,22 @@ static void destroy(struct dr_exec *x) {
     free(e);
 }
 
-/* The updated part goes first: streams with stage-0 nodes have high priority. */
+/* The updated part, and what stands in its path, goes first: their streams have high priority. */
 static int create_streams(struct cuda_exec *e) {
     const struct dr_cuda_device *d = e->c.device;
     const struct dr_plan *p = e->plan;
     const unsigned no_timing = cudaEventDisableTiming;
-    int err = (int)cudaEventCreateWithFlags(&e->fork, no_timing);
+    int err = dr_cuda_use(d);
+    err = err ? err : (int)cudaEventCreateWithFlags(&e->fork, no_timing);
     err = err ? err : (int)cudaEventCreateWithFlags(&e->block_done, no_timing);
     err = err ? err : (int)cudaStreamCreateWithFlags(&e->side, cudaStreamNonBlocking);
     for (uint32_t s = 0; s < e->n_streams && !err; s++) {
-        bool updated = false;
+        bool first = false;
         for (uint32_t i = p->stream_first[s]; i < p->stream_first[s + 1]; i++) {
-            updated |= e->g->node.at[p->stream_node[i]].cls == DR_UPDATED;
+            first |= e->g->node.at[p->stream_node[i]].cls != DR_UPSTREAM;
         }
         err = (int)cudaStreamCreateWithPriority(&e->ctx[s].stream, cudaStreamNonBlocking,
-                                                updated ? d->priority_high : d->priority_low);
+                                                first ? d->priority_high : d->priority_low);
         err = err ? err : (int)cudaEventCreateWithFlags(&e->join[s], no_timing);
         err = err ? err : (int)cudaMalloc(&e->ctx[s].lt_workspace, LT_WORKSPACE);
         if (!err && cublasLtCreate(&e->ctx[s].lt) != CUBLAS_STATUS_SUCCESS) {
@@ -457,8 +486,8 @@ static void resolve(struct cuda_exec *e) {
     }
 }
 
-static struct dr_status create(const struct dr_exec_config *c, struct dr_exec **out) {
-    const struct dr_plan *p = c->plan;
+/* DR_OK where every node can be launched. */
+static struct dr_status check_nodes(const struct dr_plan *p) {
     struct dr_status s = {DR_NO_DEVICE, DR_NONE, ""};
     for (uint32_t v = 0; v < p->n_nodes; v++) {
         const struct dr_node *n = &p->g->node.at[v];
@@ -470,18 +499,35 @@ static struct dr_status create(const struct dr_exec_config *c, struct dr_exec **
             return s;
         }
     }
-    struct cuda_exec *e = calloc(1, sizeof *e);
-    DR_ASSERT(e);
+    s.code = DR_OK;
+    return s;
+}
+
+static bool make_tables(struct cuda_exec *e) {
+    const struct dr_plan *p = e->plan;
+    e->event = calloc((size_t)p->unroll * p->n_nodes + 1, sizeof *e->event);
+    e->pointer = calloc((size_t)p->unroll * p->n_operands + 1, sizeof *e->pointer);
+    e->slot_offset = calloc((size_t)p->n_nodes + 1, sizeof *e->slot_offset);
+    e->copy = calloc((size_t)p->unroll * p->n_nodes + 1, sizeof *e->copy);
+    return e->event && e->pointer && e->slot_offset && e->copy;
+}
+
+static struct dr_status create(const struct dr_exec_config *c, struct dr_exec **out) {
+    const struct dr_plan *p = c->plan;
+    struct dr_status s = check_nodes(p);
+    struct cuda_exec *e = s.code == DR_OK ? calloc(1, sizeof *e) : NULL;
+    if (!e) {
+        return s.code == DR_OK ? dr_cuda_no_host_memory("the executor") : s;
+    }
     e->base.ops = &dr_exec_cuda;
     e->c = *c;
     e->plan = p;
     e->g = p->g;
     e->n_streams = p->n_streams;
-    e->event = calloc((size_t)p->unroll * p->n_nodes, sizeof *e->event);
-    e->pointer = calloc((size_t)p->unroll * p->n_operands + 1, sizeof *e->pointer);
-    e->slot_offset = calloc(p->n_nodes, sizeof *e->slot_offset);
-    e->copy = calloc((size_t)p->unroll * p->n_nodes, sizeof *e->copy);
-    DR_ASSERT(e->event && e->pointer && e->slot_offset && e->copy);
+    if (!make_tables(e)) {
+        destroy(&e->base);
+        return dr_cuda_no_host_memory("the executor");
+    }
     resolve(e);
     int err = create_streams(e);
     err = err ? err : (int)cudaHostAlloc((void **)&e->flag, sizeof *e->flag, cudaHostAllocMapped);
@@ -508,9 +554,11 @@ const struct dr_exec_ops dr_exec_cuda = {
     .host_free = dr_cuda_host_free,
     .upload = dr_cuda_upload,
     .download = dr_cuda_download,
+    .memory_used = dr_cuda_memory_used,
     .create = create,
     .launch = launch,
     .drain = drain,
+    .idle = idle,
     .step_checked = step_checked,
     .destroy = destroy,
 };
