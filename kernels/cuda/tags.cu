@@ -4,27 +4,42 @@
  * delay that tests plant. */
 #include "kernels/cuda/tags.h"
 
-static __global__ void readback_kernel(const struct dr_readback_args a) {
+/* The writes of a block, or of an earlier kernel of the stream, come before this fence, and the
+ * fence before the tag: whoever reads the tag (acquire) sees the record. */
+static __device__ void publish(unsigned long long *tag, unsigned long long value) {
+    __threadfence_system();
+    *(volatile unsigned long long *)tag = value;
+}
+
+/* Records begin at multiples of 8 bytes, and so do the values in them and on the device. One block
+ * gives each warp values of its own, so that their latencies overlap; more blocks share all. */
+static __global__ void readback_kernel(const struct dr_readback_args a, bool whole) {
     const unsigned long long step = a.header->step;
     const uint64_t slot = step % a.slots;
     unsigned char *record = a.base + slot * a.record_bytes;
-    for (uint32_t i = blockIdx.x; i < a.n; i += gridDim.x) {
+    const uint64_t first = whole ? threadIdx.x % 32 : blockIdx.x * blockDim.x + threadIdx.x;
+    const uint64_t stride = whole ? 32 : gridDim.x * blockDim.x;
+    for (uint32_t i = whole ? threadIdx.x / 32 : 0; i < a.n; i += whole ? blockDim.x / 32 : 1) {
         const unsigned char *from = (const unsigned char *)a.from[i];
-        for (uint32_t b = threadIdx.x; b < a.bytes[i]; b += blockDim.x) {
-            record[a.offset[i] + b] = from[b];
+        unsigned char *to = record + a.offset[i];
+        const uint64_t words = a.bytes[i] / 8;
+        for (uint64_t w = first; w < words; w += stride) {
+            ((unsigned long long *)to)[w] = ((const unsigned long long *)from)[w];
+        }
+        for (uint64_t b = words * 8 + first; b < a.bytes[i]; b += stride) {
+            to[b] = from[b];
         }
     }
-    __threadfence_system();
     __syncthreads();
-    if (threadIdx.x == 0) {
-        *(volatile unsigned long long *)&a.done[slot] = step + 1;
+    if (whole && threadIdx.x == 0) {
+        publish(&a.done[slot], step + 1);
     }
 }
 
-static __global__ void release_kernel(const struct dr_batch *header, unsigned long long *released,
-                                      uint32_t slots) {
+static __global__ void tag_kernel(const struct dr_batch *header, unsigned long long *tags,
+                                  uint32_t slots) {
     const unsigned long long step = header->step;
-    *(volatile unsigned long long *)&released[step % slots] = step + 1;
+    publish(&tags[step % slots], step + 1);
 }
 
 static __global__ void finite_kernel(const float *x, int64_t n, int32_t *flag) {
@@ -46,13 +61,22 @@ static __global__ void delay_kernel(uint32_t us) {
 }
 
 extern "C" int dr_cuda_readback(const struct dr_readback_args *a, cudaStream_t s) {
-    readback_kernel<<<1, 128, 0, s>>>(*a);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < a->n; i++) {
+        bytes += a->bytes[i];
+    }
+    /* The numbers of a training step are one block's work; the outputs of an inference are not. */
+    const unsigned blocks = bytes <= 32768 ? 1 : bytes < (1u << 20) ? 16 : 64;
+    readback_kernel<<<blocks, 256, 0, s>>>(*a, blocks == 1);
+    if (blocks > 1) {
+        tag_kernel<<<1, 1, 0, s>>>(a->header, a->done, a->slots);
+    }
     return (int)cudaGetLastError();
 }
 
 extern "C" int dr_cuda_release(const struct dr_batch *header, unsigned long long *released,
                                uint32_t slots, cudaStream_t s) {
-    release_kernel<<<1, 1, 0, s>>>(header, released, slots);
+    tag_kernel<<<1, 1, 0, s>>>(header, released, slots);
     return (int)cudaGetLastError();
 }
 
