@@ -71,7 +71,7 @@ static bool eval_infer(struct dr_infer *c) {
 /* The workspace follows from x (or dy), the first operand of every node here. */
 static struct dr_choice norm_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_value *x = dr_node_in(g, n, 0);
-    return (struct dr_choice){.workspace_bytes = cuda ? dr_cuda_norm_bytes(dr_last(x))
+    return (struct dr_choice){.workspace_bytes = cuda ? dr_cuda_norm_bytes(rows_of(x), dr_last(x))
                                                       : dr_cpu_norm_bytes(rows_of(x), dr_last(x)),
                               .kernel = "chunked sums"};
 }

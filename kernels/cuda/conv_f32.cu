@@ -318,12 +318,19 @@ taps phase_taps(int64_t kernel, int64_t dilation, int64_t stride, int64_t pad, i
     return t;
 }
 
+/* Whether the tables hold the taps, and an int each position: tiles, strides and pads (at most
+ * 65535 each) reach past the borders, so not all of 2^31 is left. */
+bool small(const dr_conv *c) {
+    const int64_t most = std::max({c->n, c->h, c->w, c->c, c->k, c->ho, c->wo});
+    return c->kh <= TAPS && c->kw <= TAPS && most <= 1 << 30;
+}
+
 } // namespace
 
 extern "C" int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const float *w,
                                   const float *bias, int act, float *y, cudaStream_t s) {
     const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
-    bool fits = c->kh <= TAPS && c->kw <= TAPS;
+    bool fits = small(c);
     int err = cudaSuccess;
     if (fits) {
         corr p = {};
@@ -367,7 +374,7 @@ static corr dgrad_phase(const struct dr_conv *c, int64_t fy, int64_t fx) {
 
 extern "C" int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w,
                                   float *dx, cudaStream_t s) {
-    bool fits = c->kh <= TAPS && c->kw <= TAPS && c->sh * c->sw <= 64;
+    bool fits = small(c) && c->sh * c->sw <= 64;
     int err = cudaSuccess;
     for (int64_t fy = 0; fy < c->sh && fy < c->h && fits && !err; fy++) {
         for (int64_t fx = 0; fx < c->sw && fx < c->w && fits && !err; fx++) {

@@ -5,15 +5,19 @@
  * takes a tile of filters by 64 window positions and a fixed chunk of pixels, 16 at a time: sixteen
  * threads work out where the next pixels' windows begin, all of them load one window column each.
  * Partial sums go to the workspace and are added in chunk order, in double; chunks depend on the
- * shape alone, so no result depends on the grid or the device. */
+ * shape alone, so no result depends on the grid or the device. Inside a chunk, which may be long,
+ * sums of FOLD pixels are added up: one running sum would lose the small terms. */
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/grid.cuh"
+
+#include <algorithm>
 
 namespace {
 
 constexpr int WP = 16; /* pixels a step */
 constexpr int TJ = 64; /* window positions a block */
 constexpr int THREADS = 256;
+constexpr int FOLD = 2048; /* pixels of an inner sum */
 
 struct wgrad {
     dr_conv c;
@@ -66,7 +70,7 @@ __global__ void __launch_bounds__(THREADS)
     const int lk = threadIdx.x % TK, lq = threadIdx.x / TK;
     const int64_t filter = (int64_t)group * p.kg + k0 + lk;
 
-    float acc[KT][4] = {};
+    float acc[KT][4] = {}, total[KT][4] = {};
     if (threadIdx.x < WP) {
         at[0][threadIdx.x] = origin_of(p, first + threadIdx.x, last);
     }
@@ -106,6 +110,16 @@ __global__ void __launch_bounds__(THREADS)
                 acc[i][3] = fmaf(u[i], v.w, acc[i][3]);
             }
         }
+        if ((p0 - first) % FOLD == FOLD - WP || p0 + WP >= last) {
+#pragma unroll
+            for (int i = 0; i < KT; i++) {
+#pragma unroll
+                for (int m = 0; m < 4; m++) {
+                    total[i][m] += acc[i][m];
+                    acc[i][m] = 0.0f;
+                }
+            }
+        }
     }
     float *const out = partial + chunk * p.elements;
     for (int i = 0; i < KT; i++) {
@@ -113,7 +127,7 @@ __global__ void __launch_bounds__(THREADS)
             const int k = k0 + ty * KT + i;
             const int64_t col = j0 + tx * 4 + m;
             if (k < p.kg && col < p.columns) {
-                out[((int64_t)group * p.kg + k) * p.columns + col] = acc[i][m];
+                out[((int64_t)group * p.kg + k) * p.columns + col] = total[i][m];
             }
         }
     }
@@ -148,10 +162,13 @@ int launch_add(const float *partial, int64_t chunks, int64_t n, float *out, cuda
 
 constexpr int64_t ROWS = DR_CUDA_SUM_CHUNK; /* rows a partial column sum */
 
-__global__ void column_sum_kernel(const float *a, int64_t rows, int64_t columns, float *partial) {
+/* Blocks: the 32-column tiles of the first chunk of rows, of the second, ... */
+__global__ void column_sum_kernel(const float *a, int64_t rows, int64_t columns, unsigned tiles,
+                                  float *partial) {
     __shared__ float sum[8][33];
-    const int64_t col = (int64_t)blockIdx.x * 32 + threadIdx.x;
-    const int64_t first = (int64_t)blockIdx.y * ROWS, last = min(first + ROWS, rows);
+    const int64_t chunk = blockIdx.x / tiles;
+    const int64_t col = (int64_t)(blockIdx.x % tiles) * 32 + threadIdx.x;
+    const int64_t first = chunk * ROWS, last = min(first + ROWS, rows);
     float acc = 0.0f;
     if (col < columns) {
         for (int64_t r = first + threadIdx.y; r < last; r += 8) {
@@ -165,7 +182,7 @@ __global__ void column_sum_kernel(const float *a, int64_t rows, int64_t columns,
         for (int i = 0; i < 8; i++) {
             total += sum[i][threadIdx.x];
         }
-        partial[blockIdx.y * columns + col] = total;
+        partial[chunk * columns + col] = total;
     }
 }
 
@@ -173,6 +190,9 @@ __global__ void column_sum_kernel(const float *a, int64_t rows, int64_t columns,
 
 extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, const float *x, const float *dy,
                                   float *dw, void *workspace, cudaStream_t s) {
+    if (std::max({c->h, c->w, c->c, c->k}) > INT32_MAX) {
+        return (int)cudaErrorInvalidConfiguration;
+    }
     wgrad p = {};
     p.c = *c;
     p.cg = (int)(c->c / c->groups), p.kg = (int)(c->k / c->groups);
@@ -200,12 +220,12 @@ extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, const float *x, const
 
 extern "C" int dr_cuda_column_sum(const float *a, int64_t rows, int64_t columns, float *out,
                                   void *workspace, cudaStream_t s) {
-    const int64_t chunks = (rows + ROWS - 1) / ROWS;
-    if (chunks > 65535) {
+    const int64_t chunks = (rows + ROWS - 1) / ROWS, tiles = (columns + 31) / 32;
+    if (chunks > INT32_MAX / tiles) {
         return (int)cudaErrorInvalidConfiguration;
     }
     float *const partial = static_cast<float *>(workspace);
-    column_sum_kernel<<<dim3((unsigned)((columns + 31) / 32), (unsigned)chunks), dim3(32, 8), 0,
-                        s>>>(a, rows, columns, partial);
+    column_sum_kernel<<<(unsigned)(chunks * tiles), dim3(32, 8), 0, s>>>(a, rows, columns,
+                                                                         (unsigned)tiles, partial);
     return launch_add(partial, chunks, columns, out, s);
 }

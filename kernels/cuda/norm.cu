@@ -6,30 +6,31 @@
 
 namespace {
 
-/* Rows of one partial sum. */
-__host__ __device__ int64_t chunk_rows(int64_t rows) {
-    const int64_t r = (rows + DR_CUDA_NORM_PARTIALS - 1) / DR_CUDA_NORM_PARTIALS;
-    return r < 256 ? 256 : r;
-}
 int64_t chunks(int64_t rows) {
-    return (rows + chunk_rows(rows) - 1) / chunk_rows(rows);
+    return (rows + dr_cuda_norm_chunk(rows) - 1) / dr_cuda_norm_chunk(rows);
 }
 
-/* partial[chunk][2][c]: the sums of a and b, where (a, b) = (x, x^2), or (dy, dy * xhat) with dy.
- */
-__global__ void sums_kernel(int64_t rows, int64_t c, const float *x, const float *dy,
+/* The first value of a channel. Variances are those of x minus it: squares of a mean far from 0
+ * would drown a small variance, and a constant channel's is 0. */
+__device__ double origin_of(const float *x, int64_t k) {
+    return isfinite(x[k]) ? (double)x[k] : 0.0;
+}
+
+/* partial[chunk][2][c]: the sums of a and b, where (a, b) = (d, d^2) of d = x - origin, or, with
+ * dy, (dy, dy * xhat). */
+__global__ void sums_kernel(int64_t rows, int64_t chunk, int64_t c, const float *x, const float *dy,
                             const float *mean, const float *var, double eps, double *partial) {
     __shared__ double part[2][8][33];
-    const int64_t k = (int64_t)blockIdx.x * 32 + threadIdx.x, chunk = chunk_rows(rows);
+    const int64_t k = (int64_t)blockIdx.x * 32 + threadIdx.x;
     const int64_t first = blockIdx.y * chunk, last = min(first + chunk, rows);
     double a = 0, b = 0;
     if (k < c) {
-        const double m = dy ? mean[k] : 0, rstd = dy ? 1.0 / sqrt(var[k] + eps) : 1;
+        const double m = dy ? mean[k] : origin_of(x, k), rstd = dy ? 1.0 / sqrt(var[k] + eps) : 1;
         for (int64_t r = first + threadIdx.y; r < last; r += 8) {
-            const double v = x[r * c + k];
-            const double g = dy ? (double)dy[r * c + k] : v;
+            const double d = x[r * c + k] - m;
+            const double g = dy ? (double)dy[r * c + k] : d;
             a += g;
-            b += dy ? g * ((v - m) * rstd) : v * v;
+            b += g * (d * rstd);
         }
     }
     part[0][threadIdx.y][threadIdx.x] = a;
@@ -44,10 +45,10 @@ __global__ void sums_kernel(int64_t rows, int64_t c, const float *x, const float
     }
 }
 
-/* rows > 0: mean and biased variance from sums of x and x^2; rows 0: the two sums themselves. 32
+/* rows > 0: mean and biased variance of x from its sums; rows 0: the two sums themselves. 32
  * channels by 8 threads, each every eighth partial; their sums are added in order. */
-__global__ void merge_kernel(int64_t n, int64_t c, int64_t rows, const double *partial,
-                             float *out_a, float *out_b) {
+__global__ void merge_kernel(int64_t n, int64_t c, int64_t rows, const float *x,
+                             const double *partial, float *out_a, float *out_b) {
     __shared__ double part[2][8][33];
     const int64_t k = (int64_t)blockIdx.x * 32 + threadIdx.x;
     double a = 0, b = 0;
@@ -70,7 +71,7 @@ __global__ void merge_kernel(int64_t n, int64_t c, int64_t rows, const double *p
     }
     if (rows > 0) {
         const double m = a / (double)rows, v = b / (double)rows - m * m;
-        out_a[k] = (float)m;
+        out_a[k] = (float)(origin_of(x, k) + m);
         out_b[k] = (float)(v < 0 ? 0 : v); /* NaN stays NaN */
     } else {
         out_a[k] = (float)b;
@@ -119,7 +120,8 @@ __global__ void track_kernel(int64_t c, const float *mean, const float *var, dou
 int column_sums(int64_t rows, int64_t c, const float *x, const float *dy, const float *mean,
                 const float *var, double eps, double *partial, cudaStream_t s) {
     const dim3 grid((unsigned)((c + 31) / 32), (unsigned)chunks(rows));
-    sums_kernel<<<grid, dim3(32, 8), 0, s>>>(rows, c, x, dy, mean, var, eps, partial);
+    sums_kernel<<<grid, dim3(32, 8), 0, s>>>(rows, dr_cuda_norm_chunk(rows), c, x, dy, mean, var,
+                                             eps, partial);
     return (int)cudaGetLastError();
 }
 
@@ -132,8 +134,8 @@ extern "C" int dr_cuda_norm_stats(int64_t rows, int64_t c, const float *x, void 
     if (err) {
         return err;
     }
-    merge_kernel<<<(unsigned)((c + 31) / 32), dim3(32, 8), 0, s>>>(chunks(rows), c, rows, partial,
-                                                                   mean, var);
+    merge_kernel<<<(unsigned)((c + 31) / 32), dim3(32, 8), 0, s>>>(chunks(rows), c, rows, x,
+                                                                   partial, mean, var);
     return (int)cudaGetLastError();
 }
 
@@ -153,7 +155,7 @@ extern "C" int dr_cuda_norm_wgrad(int64_t rows, int64_t c, const float *x, const
     if (err) {
         return err;
     }
-    merge_kernel<<<(unsigned)((c + 31) / 32), dim3(32, 8), 0, s>>>(chunks(rows), c, 0, partial,
+    merge_kernel<<<(unsigned)((c + 31) / 32), dim3(32, 8), 0, s>>>(chunks(rows), c, 0, x, partial,
                                                                    dgamma, dbeta);
     return (int)cudaGetLastError();
 }

@@ -9,9 +9,13 @@
 extern "C" {
 #endif
 /* Scratch of the functions that take a workspace, bytes. */
-#define DR_CUDA_NORM_PARTIALS 512 /* at most, of at least 256 rows each */
-static inline int64_t dr_cuda_norm_bytes(int64_t c) {
-    return DR_CUDA_NORM_PARTIALS * 2 * c * (int64_t)sizeof(double);
+static inline int64_t dr_cuda_norm_chunk(int64_t rows) { /* rows of a partial sum: 512 at most */
+    const int64_t r = (rows + 511) / 512;
+    return r < 256 ? 256 : r;
+}
+static inline int64_t dr_cuda_norm_bytes(int64_t rows, int64_t c) {
+    const int64_t chunk = dr_cuda_norm_chunk(rows);
+    return (rows + chunk - 1) / chunk * 2 * c * (int64_t)sizeof(double);
 }
 /* Means and biased variances of the columns of x [rows, c]. */
 int dr_cuda_norm_stats(int64_t rows, int64_t c, const float *x, void *workspace, float *mean,

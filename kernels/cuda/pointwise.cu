@@ -40,13 +40,14 @@ __global__ void bias_act_kernel(int64_t n, int64_t c, const float *bias, int act
     }
 }
 
+constexpr uint32_t LOSSES = 128; /* of one launch: they travel as arguments */
 struct losses {
-    const float *loss[DR_CUDA_LOSSES_MAX];
-    double weight[DR_CUDA_LOSSES_MAX];
+    const float *loss[LOSSES];
+    double weight[LOSSES];
     uint32_t n;
 };
-__global__ void total_loss_kernel(const losses l, float *out) {
-    double total = 0;
+__global__ void total_loss_kernel(const losses l, bool first, float *out) {
+    double total = first ? 0.0 : *out;
     for (uint32_t i = 0; i < l.n; i++) {
         total += l.weight[i] * *l.loss[i];
     }
@@ -150,19 +151,21 @@ struct flip {
     uint64_t seed, key;
     int64_t h, w, pixel;
 };
-__global__ void flip_kernel(const flip f, const dr_batch *batch, const unsigned char *x,
+__global__ void flip_kernel(const flip f, const dr_batch *batch, int64_t n, const unsigned char *x,
                             unsigned char *y) {
-    const int64_t sample = blockIdx.y, bytes = f.h * f.w * f.pixel;
-    const dr_draw d = dr_philox(f.seed, f.key, batch->epoch, batch->sample[sample], 0);
-    const bool across = f.horizontal && (double)dr_uniform(d.x[0]) < f.p;
-    const bool down = f.vertical && (double)dr_uniform(d.x[1]) < f.p;
-    x += sample * bytes;
-    y += sample * bytes;
-    DR_GRID_LOOP(i, bytes) {
-        const int64_t b = i % f.pixel, col = i / f.pixel % f.w, row = i / f.pixel / f.w;
-        const int64_t from_row = down ? f.h - 1 - row : row,
-                      from_col = across ? f.w - 1 - col : col;
-        y[i] = x[(from_row * f.w + from_col) * f.pixel + b];
+    const int64_t bytes = f.h * f.w * f.pixel;
+    for (int64_t sample = blockIdx.y; sample < n; sample += gridDim.y) {
+        const dr_draw d = dr_philox(f.seed, f.key, batch->epoch, batch->sample[sample], 0);
+        const bool across = f.horizontal && (double)dr_uniform(d.x[0]) < f.p;
+        const bool down = f.vertical && (double)dr_uniform(d.x[1]) < f.p;
+        const unsigned char *const from = x + sample * bytes;
+        unsigned char *const to = y + sample * bytes;
+        DR_GRID_LOOP(i, bytes) {
+            const int64_t b = i % f.pixel, col = i / f.pixel % f.w, row = i / f.pixel / f.w;
+            const int64_t from_row = down ? f.h - 1 - row : row;
+            const int64_t from_col = across ? f.w - 1 - col : col;
+            to[i] = from[(from_row * f.w + from_col) * f.pixel + b];
+        }
     }
 }
 
@@ -216,15 +219,14 @@ extern "C" int dr_cuda_bias_act(int64_t rows, int64_t c, const float *bias, int 
 
 extern "C" int dr_cuda_total_loss(const void *const *loss, const double *weight, uint32_t n,
                                   float *out, cudaStream_t s) {
-    losses l = {};
-    if (n > DR_CUDA_LOSSES_MAX) {
-        return (int)cudaErrorInvalidValue;
+    for (uint32_t at = 0; at < n; at += LOSSES) {
+        losses l = {};
+        for (; l.n < LOSSES && at + l.n < n; l.n++) {
+            l.loss[l.n] = (const float *)loss[at + l.n];
+            l.weight[l.n] = weight[at + l.n];
+        }
+        total_loss_kernel<<<1, 1, 0, s>>>(l, at == 0, out);
     }
-    for (l.n = 0; l.n < n; l.n++) {
-        l.loss[l.n] = (const float *)loss[l.n];
-        l.weight[l.n] = weight[l.n];
-    }
-    total_loss_kernel<<<1, 1, 0, s>>>(l, out);
     return done();
 }
 
@@ -264,11 +266,10 @@ extern "C" int dr_cuda_flip(bool horizontal, bool vertical, double p, uint64_t s
                             int64_t h, int64_t w, int64_t pixel, cudaStream_t s) {
     const flip f = {horizontal, vertical, p, seed, key, h, w, pixel};
     const int64_t per_sample = (h * w * pixel + DR_THREADS - 1) / DR_THREADS;
-    if (n > 65535) {
-        return (int)cudaErrorInvalidConfiguration;
-    }
-    const dim3 grid((unsigned)(per_sample < 64 ? per_sample : 64), (unsigned)n);
-    flip_kernel<<<grid, DR_THREADS, 0, s>>>(f, batch, (const unsigned char *)x, (unsigned char *)y);
+    const dim3 grid((unsigned)(per_sample < 64 ? per_sample : 64),
+                    (unsigned)(n < 65535 ? n : 65535));
+    flip_kernel<<<grid, DR_THREADS, 0, s>>>(f, batch, n, (const unsigned char *)x,
+                                            (unsigned char *)y);
     return done();
 }
 

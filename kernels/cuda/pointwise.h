@@ -24,7 +24,7 @@ int dr_cuda_add(int64_t n, const void *const *x, uint32_t n_x, int act, float *y
 int dr_cuda_bias_act(int64_t rows, int64_t c, const float *bias, int act, float *y, dr_stream s);
 
 /* ---- scalars of a step ---- */
-#define DR_CUDA_LOSSES_MAX 16
+/* More than 128 losses take several launches. */
 int dr_cuda_total_loss(const void *const *loss, const double *weight, uint32_t n, float *out,
                        dr_stream s);
 struct dr_cuda_lr {

@@ -5,10 +5,13 @@
 
 namespace {
 
-__global__ void transpose_kernel(int64_t rows, int64_t cols, const uint32_t *x, uint32_t *y) {
+/* blockIdx.x: the tiles of a matrix, `tiles_c` across; blockIdx.y: the matrix. */
+__global__ void transpose_kernel(int64_t rows, int64_t cols, unsigned tiles_c, const uint32_t *x,
+                                 uint32_t *y) {
     __shared__ uint32_t tile[32][33];
-    const int64_t base = (int64_t)blockIdx.z * rows * cols;
-    const int64_t r0 = (int64_t)blockIdx.y * 32, c0 = (int64_t)blockIdx.x * 32;
+    const int64_t base = (int64_t)blockIdx.y * rows * cols;
+    const int64_t r0 = (int64_t)(blockIdx.x / tiles_c) * 32;
+    const int64_t c0 = (int64_t)(blockIdx.x % tiles_c) * 32;
     for (int i = threadIdx.y; i < 32; i += 8) {
         const int64_t r = r0 + i, c = c0 + threadIdx.x;
         if (r < rows && c < cols) {
@@ -47,15 +50,15 @@ int copy_rows(int64_t rows, int64_t bytes, const void *from, int64_t from_step, 
 
 extern "C" int dr_cuda_transpose(int64_t n, int64_t rows, int64_t cols, const void *x, void *y,
                                  cudaStream_t s) {
-    const int64_t gy = (rows + 31) / 32;
-    const int64_t gx = (cols + 31) / 32;
-    if (gy > 65535 || gx > INT32_MAX) {
+    const int64_t tiles_r = (rows + 31) / 32, tiles_c = (cols + 31) / 32;
+    if (tiles_r > INT32_MAX / tiles_c) {
         return (int)cudaErrorInvalidConfiguration;
     }
     for (int64_t at = 0; at < n; at += 65535) {
-        const unsigned gz = (unsigned)(n - at < 65535 ? n - at : 65535);
-        transpose_kernel<<<dim3((unsigned)gx, (unsigned)gy, gz), dim3(32, 8), 0, s>>>(
-            rows, cols, (const uint32_t *)x + at * rows * cols, (uint32_t *)y + at * rows * cols);
+        const unsigned matrices = (unsigned)(n - at < 65535 ? n - at : 65535);
+        transpose_kernel<<<dim3((unsigned)(tiles_r * tiles_c), matrices), dim3(32, 8), 0, s>>>(
+            rows, cols, (unsigned)tiles_c, (const uint32_t *)x + at * rows * cols,
+            (uint32_t *)y + at * rows * cols);
     }
     return (int)cudaGetLastError();
 }
