@@ -56,6 +56,10 @@ struct dr_loader *dr_loader_start(struct dr_dataset *s, const struct dr_column_w
 /* Blocks until every step up to `step` was put into the ring; false: one of them failed (the first
  * in order), and *why says so, until dr_loader_stop. */
 bool dr_loader_wait(struct dr_loader *l, uint64_t step, const char **why);
+/* Blocks as dr_loader_wait does, but only so long: true once that would not block. */
+bool dr_loader_wait_for(struct dr_loader *l, uint64_t step, double seconds);
+/* Whether nothing is being loaded because no slot is released. */
+bool dr_loader_starves(const struct dr_loader *l);
 void dr_loader_stop(struct dr_loader *l); /* joins the threads, frees; NULL is fine */
 /* A slot was released: wakes loaders (released[] itself is written by the executor). */
 void dr_loader_wake(struct dr_loader *l);

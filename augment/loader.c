@@ -107,9 +107,13 @@ struct dr_loader *dr_loader_start(struct dr_dataset *s, const struct dr_column_w
     l->first = l->next = l->complete = first;
     l->end = end;
     l->failed = UINT64_MAX;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
-    pthread_cond_init(&l->done, NULL);
+    pthread_cond_init(&l->done, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     start_threads(l, threads);
     if (l->threads == 0) {
         dr_loader_stop(l);
@@ -124,23 +128,60 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static bool settled(const struct dr_loader *l, uint64_t step) {
+    return l->complete > step || l->complete == l->failed || l->stop;
+}
+
+/* The lock is held; `until`: NULL, for ever. */
+static void wait_settled(struct dr_loader *l, uint64_t step, const struct timespec *until) {
+    if (settled(l, step))
+        return;
+    const double before = now_s();
+    int error = 0;
+    while (!settled(l, step) && !error)
+        error = until ? pthread_cond_timedwait(&l->done, &l->lock, until)
+                      : pthread_cond_wait(&l->done, &l->lock);
+    l->waited_s += now_s() - before;
+}
+
+static void leave(struct dr_loader *l) {
+    if (--l->waiters == 0 && l->stop)
+        pthread_cond_broadcast(&l->done);
+    pthread_mutex_unlock(&l->lock);
+}
+
 bool dr_loader_wait(struct dr_loader *l, uint64_t step, const char **why) {
     DR_ASSERT(step >= l->first && step < l->end);
     pthread_mutex_lock(&l->lock);
     l->waiters++;
-    const bool blocks = l->complete <= step;
-    const double before = blocks ? now_s() : 0;
-    while (l->complete <= step && l->complete != l->failed && !l->stop)
-        pthread_cond_wait(&l->done, &l->lock);
-    if (blocks)
-        l->waited_s += now_s() - before;
+    wait_settled(l, step, NULL);
     const bool good = l->complete > step;
     if (!good)
         *why = l->complete == l->failed ? l->why : "the loader was stopped";
-    if (--l->waiters == 0 && l->stop)
-        pthread_cond_broadcast(&l->done);
-    pthread_mutex_unlock(&l->lock);
+    leave(l);
     return good;
+}
+
+bool dr_loader_wait_for(struct dr_loader *l, uint64_t step, double seconds) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const double at = (double)until.tv_nsec * 1e-9 + seconds;
+    until.tv_sec += (time_t)at;
+    until.tv_nsec = (long)((at - (double)(time_t)at) * 1e9);
+    pthread_mutex_lock(&l->lock);
+    l->waiters++;
+    wait_settled(l, step, &until);
+    const bool over = settled(l, step);
+    leave(l);
+    return over;
+}
+
+bool dr_loader_starves(const struct dr_loader *l) {
+    struct dr_loader *own = (struct dr_loader *)l; /* only to lock */
+    pthread_mutex_lock(&own->lock);
+    const bool starves = l->complete == l->next && l->next < l->end && !may_fill(l, l->next);
+    pthread_mutex_unlock(&own->lock);
+    return starves;
 }
 
 void dr_loader_wake(struct dr_loader *l) {

@@ -40,11 +40,17 @@ static bool record_there(const struct dr_lane *l, uint64_t step) {
                                 memory_order_acquire) == step + 1;
 }
 
+/* Also where a later record has taken its place. */
+static bool was_there(const struct dr_lane *l, uint64_t step) {
+    return atomic_load_explicit(&l->readback.done[step % l->readback.slots], memory_order_acquire) >
+           step;
+}
+
 /* The executor's callback: a slot was released or a record was done. */
 static void moved(void *ctx) {
     struct dr_lane *l = ctx;
     pthread_mutex_lock(&l->lock);
-    while (l->stamped < l->n_stamps && record_there(l, l->stamped))
+    while (l->stamped < l->n_stamps && was_there(l, l->stamped))
         l->stamp_s[l->stamped++] = dr_now_s();
     pthread_cond_broadcast(&l->moved);
     if (l->loader)
@@ -122,8 +128,12 @@ static bool make_readback(struct dr_lane *l) {
 
 struct dr_status dr_lane_open(struct dr_lane *l, const struct dr_lane_config *c) {
     *l = (struct dr_lane){.c = *c, .arena = dr_arena_create(), .ready = true};
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->moved, NULL);
+    pthread_cond_init(&l->moved, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     if (!make_ring(l) || !make_readback(l))
         return fail(DR_NO_DEVICE, "out of host memory: %s", "the input ring");
     const struct dr_exec_config config = {
@@ -214,25 +224,58 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
+/* A device that has failed calls nobody back: after this long without news it is asked. */
+#define PATIENCE_S 1
+
 static struct dr_status wait_for_batches(struct drive *d, int64_t end) {
+    struct dr_lane *l = d->l;
     for (; d->loaded < end; d->loaded++) {
+        const uint64_t step = (uint64_t)d->loaded;
         const char *why = NULL;
-        if (!dr_loader_wait(d->l->loader, (uint64_t)d->loaded, &why))
+        while (!dr_loader_wait_for(l->loader, step, PATIENCE_S)) {
+            struct dr_status s;
+            const bool idle = l->c.ops->idle(l->exec, &s);
+            if (s.code != DR_OK)
+                return s;
+            if (idle && dr_loader_starves(l->loader))
+                return fail(DR_FAILED, "internal: %s has released no slot of the input ring",
+                            l->c.dev->name);
+        }
+        if (!dr_loader_wait(l->loader, step, &why))
             return fail(DR_FAILED, "data: %s", why ? why : "a batch could not be loaded");
     }
     return ok();
 }
 
+static struct dr_status wait_for_record(struct dr_lane *l, uint64_t step) {
+    struct dr_status s = ok();
+    pthread_mutex_lock(&l->lock);
+    while (s.code == DR_OK && !record_there(l, step)) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += PATIENCE_S;
+        if (!pthread_cond_timedwait(&l->moved, &l->lock, &until))
+            continue;
+        pthread_mutex_unlock(&l->lock); /* the executor's callback takes it */
+        const bool idle = l->c.ops->idle(l->exec, &s);
+        if (idle && s.code == DR_OK && !record_there(l, step))
+            s = fail(DR_FAILED, "internal: %s has not recorded a step that is over",
+                     l->c.dev->name);
+        pthread_mutex_lock(&l->lock);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return s;
+}
+
 /* Waits for the records below `end` and hands them on. */
-static void collect(struct drive *d, int64_t end) {
+static struct dr_status collect(struct drive *d, int64_t end) {
     struct dr_lane *l = d->l;
     for (; d->collected < end; d->collected++) {
         const uint64_t step = (uint64_t)d->collected;
         if (!record_there(l, step)) {
-            pthread_mutex_lock(&l->lock);
-            while (!record_there(l, step))
-                pthread_cond_wait(&l->moved, &l->lock);
-            pthread_mutex_unlock(&l->lock);
+            const struct dr_status s = wait_for_record(l, step);
+            if (s.code != DR_OK)
+                return s;
         }
         const struct dr_record r = {
             .plan = l->c.plan,
@@ -243,6 +286,7 @@ static void collect(struct drive *d, int64_t end) {
         if (d->on_record && !d->stopped && !d->on_record(&r, d->ctx))
             d->stopped = true;
     }
+    return ok();
 }
 
 static struct dr_status launch(struct dr_lane *l, int64_t b, int64_t s0, int64_t s1) {
@@ -259,11 +303,13 @@ static struct dr_status launch_all(struct drive *d, int64_t b, int64_t last, int
     const int64_t u = l->c.plan->unroll;
     const bool records = l->c.plan->g->readback != DR_NONE;
     for (; b <= last && !d->stopped; b++) {
+        struct dr_status s = ok();
         if (records) /* those of block b - 2: its last slot is (b - 1) * u - 1 */
-            collect(d, least(d->s1, (b - 1) * u + d->readback_stage));
+            s = collect(d, least(d->s1, (b - 1) * u + d->readback_stage));
         if (d->stopped || (l->c.stop && *l->c.stop))
             break;
-        struct dr_status s = wait_for_batches(d, least(d->s1, (b + 1) * u + d->data_stage));
+        if (s.code == DR_OK)
+            s = wait_for_batches(d, least(d->s1, (b + 1) * u + d->data_stage));
         if (s.code == DR_OK)
             s = launch(l, b, d->s0, d->s1);
         if (s.code != DR_OK)
@@ -294,10 +340,10 @@ struct dr_status dr_lane_run(struct dr_lane *l, int64_t s0, int64_t s1, dr_on_re
     if (s0 < s1 && p->n_nodes)
         s = launch_all(&d, floor_div(s0 - high, p->unroll), floor_div(s1 - 1 - low, p->unroll),
                        &executed);
-    const struct dr_status t = l->c.ops->drain(l->exec);
+    struct dr_status t = l->c.ops->drain(l->exec);
     executed = executed < s0 ? s0 : executed;
     if (p->g->readback != DR_NONE && t.code == DR_OK)
-        collect(&d, least(s1, executed + d.readback_stage));
+        t = collect(&d, least(s1, executed + d.readback_stage));
     *done = executed;
     return s.code != DR_OK ? s : t;
 }
