@@ -22,10 +22,10 @@ static const struct dr_attr normalize_schema[] = {
      .max = 1e6,
      .offset = offsetof(struct normalize_attrs, std)},
     {.name = "scale",
-     .doc = "multiplies x first; 0 stands for 1/255 of u8 and 1 of float",
+     .doc = "multiplies x first; where it is not given: 1/255 of u8, 1 of float",
      .kind = DR_ATTR_FLOAT,
      .def = 0,
-     .min = 0,
+     .min = 1e-30,
      .max = 1e6,
      .offset = offsetof(struct normalize_attrs, scale)},
 };
@@ -42,7 +42,7 @@ static double item(const struct dr_floats *f, int64_t c, double otherwise) {
 
 static bool check_list(struct dr_infer *c, const char *name, const struct dr_floats *f, int64_t n) {
     if (f->n > 1 && (int64_t)f->n != n)
-        return dr_infer_error(c, "%s has %u numbers, its input has %lld channel%s", name,
+        return dr_infer_wrong(c, name, "%s has %u numbers, its input has %lld channel%s", name,
                               (unsigned)f->n, (long long)n, n == 1 ? "" : "s");
     return true;
 }
@@ -64,7 +64,7 @@ static bool normalize_infer(struct dr_infer *c) {
         return false;
     for (uint32_t i = 0; i < a->std.n; i++)
         if (a->std.at[i] == 0)
-            return dr_infer_error(c, "std is 0 for channel %u", (unsigned)i);
+            return dr_infer_wrong(c, "std", "std is 0 for channel %u", (unsigned)i);
     return dr_infer_out(c, "y", DR_F32, v.shape, v.meaning);
 }
 

@@ -1,6 +1,8 @@
 /* Attributes: an op's schema read from a mapping into the op's own struct, its defaults, and the
  * struct as text again. */
 #include "graph/model_load.h"
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 const struct dr_op *dr_op_find(const struct dr_op_table *t, const char *name) {
@@ -13,17 +15,19 @@ const struct dr_op *dr_op_find(const struct dr_op_table *t, const char *name) {
 }
 
 /* Integers in doubles: a bound past 2^53 means "none". A schema without bounds has none. */
-static void int_range(const struct dr_attr *s, int64_t *min, int64_t *max) {
-    const double limit = 9007199254740992.0; /* 2^53 */
+void dr_attr_range(const struct dr_attr *s, double *min, double *max) {
+    const bool real = s->kind == DR_ATTR_FLOAT || s->kind == DR_ATTR_FLOATS;
+    const double limit = real ? DBL_MAX : 9007199254740992.0;
     const bool open = s->min == 0 && s->max == 0;
-    *min = open || s->min < -limit ? INT64_MIN : (int64_t)s->min;
-    *max = open || s->max > limit ? INT64_MAX : (int64_t)s->max;
+    *min = open || s->min < -limit ? -INFINITY : s->min;
+    *max = open || s->max > limit ? INFINITY : s->max;
 }
 
-static void float_range(const struct dr_attr *s, double *min, double *max) {
-    const bool open = s->min == 0 && s->max == 0;
-    *min = open ? -1.7976931348623157e308 : s->min;
-    *max = open ? 1.7976931348623157e308 : s->max;
+static void int_range(const struct dr_attr *s, int64_t *min, int64_t *max) {
+    double low, high;
+    dr_attr_range(s, &low, &high);
+    *min = isinf(low) ? INT64_MIN : (int64_t)low;
+    *max = isinf(high) ? INT64_MAX : (int64_t)high;
 }
 
 static bool read_pair(struct dr_diag *d, const struct dr_attr *s, const struct dr_yaml *y,
@@ -111,7 +115,7 @@ static bool read_list(struct dr_diag *d, struct dr_arena *a, const struct dr_att
     int64_t min, max;
     double fmin, fmax;
     int_range(s, &min, &max);
-    float_range(s, &fmin, &fmax);
+    dr_attr_range(s, &fmin, &fmax);
     const bool ints = s->kind == DR_ATTR_INTS;
     int64_t *whole = ints ? DR_NEW_N(a, int64_t, (size_t)y->n + 1) : NULL;
     double *real = ints ? NULL : DR_NEW_N(a, double, (size_t)y->n + 1);
@@ -135,7 +139,7 @@ static bool read_one(struct dr_diag *d, struct dr_arena *a, const struct dr_op_t
     int64_t min, max;
     double fmin, fmax;
     int_range(s, &min, &max);
-    float_range(s, &fmin, &fmax);
+    dr_attr_range(s, &fmin, &fmax);
     switch (s->kind) {
     case DR_ATTR_INT:
         return dr_scalar_int(d, y, what, min, max, field);

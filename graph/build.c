@@ -117,22 +117,36 @@ static struct needs find_needs(const struct dr_model *m, enum dr_graph_mode mode
     return keep;
 }
 
-/* Every input that stays must have a source in `data.infer`. */
+static const struct dr_split *infer_split(const struct dr_model *m) {
+    const char **names = DR_NEW_N(m->arena, const char *, (size_t)m->split.n + 1);
+    for (uint32_t i = 0; i < m->split.n; i++) {
+        names[i] = m->split.at[i].name;
+        if (strcmp(names[i], "infer") == 0) {
+            return &m->split.at[i];
+        }
+    }
+    dr_error(m->diag, m->output.at[0].mark, "inference reads `data.infer`, which is not there%s",
+             dr_did_you_mean(m->arena, "infer", names, m->split.n));
+    return NULL;
+}
+
+/* Inference: every input that stays must have a source in `data.infer`. */
 static bool check_fed(const struct build *b) {
     const struct dr_model *m = b->m;
+    if (b->g->mode != DR_MODE_INFER) {
+        return true;
+    }
+    const struct dr_split *s = infer_split(m);
+    if (!s) {
+        return false;
+    }
     bool ok = true;
-    for (uint32_t i = 0; i < m->split.n && b->g->mode == DR_MODE_INFER; i++) {
-        const struct dr_split *s = &m->split.at[i];
-        if (strcmp(s->name, "infer") != 0) {
-            continue;
-        }
-        for (uint32_t j = 0, k = 0; j < m->input.n; j++) {
-            if (k < s->source.n && s->source.at[k].input == j) {
-                k++; /* sources are in the order of the inputs */
-            } else if (b->keep->input[j]) {
-                ok = dr_error(m->diag, s->mark, "data.infer gives no source for input '%s'",
-                              m->input.at[j].name);
-            }
+    for (uint32_t j = 0, k = 0; j < m->input.n; j++) {
+        if (k < s->source.n && s->source.at[k].input == j) {
+            k++; /* sources are in the order of the inputs */
+        } else if (b->keep->input[j]) {
+            ok = dr_error(m->diag, s->mark, "data.infer gives no source for input '%s'",
+                          m->input.at[j].name);
         }
     }
     return ok;
@@ -184,7 +198,7 @@ static void add_inputs(struct build *b) {
 static uint32_t add_node(struct build *b, const char *name, const struct dr_op *op,
                          const void *attrs, const uint32_t *in, uint32_t n_in, enum dr_role role,
                          const struct dr_decl *like, const char *const *out_names,
-                         struct dr_mark mark) {
+                         const struct dr_yaml *written, struct dr_mark mark) {
     uint32_t *all = DR_NEW_N(b->g->arena, uint32_t, (size_t)n_in + 1);
     memcpy(all, in, n_in * sizeof *in);
     if (op->flags & DR_OP_HEADER) {
@@ -194,6 +208,7 @@ static uint32_t add_node(struct build *b, const char *name, const struct dr_op *
     c.node = dr_graph_node(b->g, name, op, attrs, all, n_in, role, mark);
     struct dr_node *n = &b->g->node.at[c.node];
     n->out_names = out_names;
+    n->written = written;
     if (like) {
         n->subgraph = like->subgraph;
         n->frozen = like->frozen;
@@ -278,7 +293,7 @@ static uint32_t add_activation(struct build *b, const struct dr_decl *d, uint32_
     void *attrs = dr_alloc(b->g->arena, op->attrs_bytes);
     dr_attrs_default(op, attrs);
     return add_node(b, dr_printf(b->g->arena, "%s:%s", d->name, op->name), op, attrs, &pre, 1,
-                    DR_ROLE_FORWARD, &like, d->out, d->mark);
+                    DR_ROLE_FORWARD, &like, d->out, NULL, d->mark);
 }
 
 /* The operands of a node of the model that are needed. False: one of them could not be built. */
@@ -329,7 +344,8 @@ static void add_decl(struct build *b, uint32_t id) {
     }
     const enum dr_role role =
         augment && !b->m->subgraph.at[d->subgraph].frozen ? DR_ROLE_AUGMENT : DR_ROLE_FORWARD;
-    uint32_t node = add_node(b, d->name, op, d->attrs, o.in, o.n, role, d, o.names, d->mark);
+    uint32_t node =
+        add_node(b, d->name, op, d->attrs, o.in, o.n, role, d, o.names, d->written, d->mark);
     if (node == DR_NONE) {
         return;
     }
@@ -355,7 +371,7 @@ static void add_term(struct build *b, const struct dr_loss *t, bool metric) {
     const bool eval = b->g->mode != DR_MODE_TRAIN && t->op->eval_form;
     const char *name = dr_printf(b->g->arena, "%s.%s", metric ? "metric" : "loss", t->name);
     const uint32_t id = add_node(b, name, eval ? t->op->eval_form : t->op, t->attrs, in, t->n_in,
-                                 DR_ROLE_FORWARD, NULL, NULL, t->mark);
+                                 DR_ROLE_FORWARD, NULL, NULL, t->written, t->mark);
     if (id == DR_NONE) {
         return;
     }
@@ -384,7 +400,7 @@ static void add_total_loss(struct build *b) {
     }
     const struct dr_total_loss_attrs attrs = {.weight = {.n = n, .at = weight}};
     const uint32_t id = add_node(b, "total_loss", dr_op_find(b->m->ops, "total_loss"), &attrs, in,
-                                 n, DR_ROLE_FORWARD, NULL, NULL, b->m->train.mark);
+                                 n, DR_ROLE_FORWARD, NULL, NULL, NULL, b->m->train.mark);
     if (id != DR_NONE) {
         g->total_loss = g->node.at[id].out[0];
     }
@@ -412,7 +428,7 @@ static void add_readback(struct build *b) {
     }
     *dr_push(g->arena, &in) = g->header;
     g->readback = add_node(b, "readback", dr_op_find(b->m->ops, "readback"), NULL, in.at, in.n,
-                           DR_ROLE_READBACK, NULL, NULL, (struct dr_mark){0});
+                           DR_ROLE_READBACK, NULL, NULL, NULL, (struct dr_mark){0});
 }
 
 static void add_results(struct build *b) {

@@ -124,7 +124,8 @@ bool dr_infer_write(struct dr_infer *c, uint32_t i) {
 }
 
 /* "image [1, 143, 90, 3] -> net.p1 [1, 71, 45, 3] -> net.p2 [1, 35, 22, 3]": the value and what it
- * is made from along first inputs, up to where the data comes in. */
+ * is made from along first inputs, up to where the data comes in. What an activation reads
+ * ("net.p1:pre") bears a name that no file has, and is left out. */
 static const char *path_of_shapes(struct dr_graph *g, uint32_t value) {
     uint32_t path[MAX_PATH], n = 0;
     bool longer = false;
@@ -133,7 +134,10 @@ static const char *path_of_shapes(struct dr_graph *g, uint32_t value) {
             longer = true;
             break;
         }
-        path[n++] = v;
+        const char *end = strrchr(g->value.at[v].name, ':');
+        if (v == value || !end || strcmp(end, ":pre") != 0) {
+            path[n++] = v;
+        }
         const uint32_t p = g->value.at[v].producer;
         if (p == DR_NONE || g->node.at[p].n_in == 0 ||
             g->value.at[g->node.at[p].in[0]].kind != DR_STEP) {
@@ -150,14 +154,10 @@ static const char *path_of_shapes(struct dr_graph *g, uint32_t value) {
     return t.at;
 }
 
-bool dr_infer_error(struct dr_infer *c, const char *fmt, ...) {
+static bool report(struct dr_infer *c, struct dr_mark mark, const char *fmt, va_list ap) {
     struct dr_graph *g = c->g;
     const struct dr_node *n = node_of(c);
-    va_list ap;
-    va_start(ap, fmt);
-    const char *text = dr_vprintf(g->arena, fmt, ap);
-    va_end(ap);
-    dr_error(g->diag, n->mark, "%s '%s': %s", n->op->name, n->name, text);
+    dr_error(g->diag, mark, "%s '%s': %s", n->op->name, n->name, dr_vprintf(g->arena, fmt, ap));
     uint32_t notes = 0;
     for (uint32_t i = 0; i < n->n_in && notes < MAX_NOTES; i++) {
         const struct dr_value *v = &g->value.at[n->in[i]];
@@ -173,6 +173,24 @@ bool dr_infer_error(struct dr_infer *c, const char *fmt, ...) {
             dr_note(g->diag, v->mark, "its input '%s' is %s", v->name, shape);
         }
     }
+    return false;
+}
+
+bool dr_infer_error(struct dr_infer *c, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    report(c, node_of(c)->mark, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+bool dr_infer_wrong(struct dr_infer *c, const char *attr, const char *fmt, ...) {
+    const struct dr_node *n = node_of(c);
+    const struct dr_yaml *value = n->written ? dr_yaml_get(n->written, attr) : NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    report(c, value ? value->mark : n->mark, fmt, ap);
+    va_end(ap);
     return false;
 }
 

@@ -87,6 +87,7 @@ enum dr_frozen_class {
 const char *dr_frozen_class_name(enum dr_frozen_class c);
 
 struct dr_op;
+struct dr_yaml; /* graph/yaml.h */
 struct dr_node {
     const char *name; /* qualified and unique; gradient nodes "X:dgrad", updates "X:sgd" */
     const struct dr_op *op;
@@ -107,6 +108,9 @@ struct dr_node {
         *out_names; /* qualified names for its outputs; NULL: by dr_infer_out's rule */
     uint64_t key;   /* hash of the qualified name: part of the key of every draw */
     struct dr_mark mark;
+    const struct dr_yaml
+        *written;      /* the mapping its attributes were read from; NULL: a pass made it
+                        */
     const char *fused; /* what the fuse pass folded in, for people: "relu"; NULL */
 };
 

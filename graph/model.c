@@ -121,11 +121,11 @@ static void read_sections(struct dr_load *l, const struct dr_yaml *root) {
     const struct dr_yaml *train = dr_yaml_get(root, "train"), *eval = dr_yaml_get(root, "eval");
     const struct dr_yaml *outputs = dr_yaml_get(root, "outputs"), *optimizer = NULL;
     const struct dr_yaml *schedule = dr_yaml_get(root, "schedule");
-    if (!inputs || !data || !subgraphs) {
-        dr_error(l->d, root->mark, "'%s:' is missing",
-                 !inputs ? "inputs"
-                 : !data ? "data"
-                         : "subgraphs");
+    static const char *const needed[] = {"inputs", "data", "subgraphs"};
+    for (uint32_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        if (!dr_yaml_get(root, needed[i])) {
+            dr_error(l->d, root->mark, "'%s:' is missing", needed[i]);
+        }
     }
     if (inputs) {
         dr_load_inputs(l, inputs);

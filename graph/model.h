@@ -77,6 +77,7 @@ struct dr_decl {      /* one node of the file after blocks are expanded */
     uint32_t optimizer; /* index into dr_model.optimizer, DR_NONE: not trained by any */
     uint32_t share;     /* earlier node of the model whose weights it uses; DR_NONE */
     const struct dr_weights *weights; /* the nearest `weights:` (node, use of a block, subgraph) */
+    const struct dr_yaml *written;    /* the mapping that `attrs` were read from */
     struct dr_mark mark;
 };
 
@@ -87,6 +88,7 @@ struct dr_loss { /* loss or metric */
     uint32_t n_in;
     struct dr_ref *in;
     double weight;
+    const struct dr_yaml *written;
     struct dr_mark mark;
 };
 
@@ -154,5 +156,31 @@ struct dr_model *dr_model_load(struct dr_arena *a, struct dr_diag *d, const stru
 struct dr_model *dr_model_from_tree(struct dr_arena *a, struct dr_diag *d,
                                     const struct dr_op_table *ops, const struct dr_yaml *root,
                                     const char *path);
+
+/* The sections of the file; which keys each may have (for checks, and for editors). */
+enum dr_section {
+    DR_SECTION_TOP,
+    DR_SECTION_INPUT,
+    DR_SECTION_DATA,
+    DR_SECTION_SPLIT,
+    DR_SECTION_SOURCE,
+    DR_SECTION_BLOCK,
+    DR_SECTION_SUBGRAPH,
+    DR_SECTION_OP,    /* keys of a node with `op:`, beside the op's attributes */
+    DR_SECTION_USE,   /* keys of a node with `block:`, beside the block's arguments */
+    DR_SECTION_SHARE, /* keys of a node with `share:` */
+    DR_SECTION_TRAIN,
+    DR_SECTION_LOSS,
+    DR_SECTION_OPTIMIZER,
+    DR_SECTION_LR,
+    DR_SECTION_SAVE,
+    DR_SECTION_EVAL,
+    DR_SECTION_METRIC,
+    DR_SECTION_OUTPUT,
+    DR_SECTION_SCHEDULE,
+    DR_SECTION_WEIGHTS,
+    DR_SECTIONS
+};
+const char *const *dr_section_keys(enum dr_section s, uint32_t *n);
 
 #endif

@@ -26,13 +26,15 @@ static bool read_shape(struct dr_load *l, const struct dr_yaml *y, const char *w
                         what, DR_MAX_RANK - 1);
     }
     bool ok = true;
+    int64_t elements;
     s->rank = y->n;
     for (uint32_t i = 0; i < y->n; i++) {
         ok = dr_scalar_int(l->d, y->item[i], dr_printf(l->a, "%s: shape", what), 1, MAX_DIM,
                            &s->dim[i]) &&
              ok;
     }
-    return ok;
+    return ok && (dr_shape_elements(s, &elements) ||
+                  dr_error(l->d, y->mark, "%s: shape: too many elements", what));
 }
 
 static bool read_kind(struct dr_load *l, const struct dr_yaml *y, const char *what,
@@ -192,6 +194,7 @@ static bool read_source(struct dr_load *l, const struct dr_yaml *y, const char *
                         "%s: no source; give one of files, npy, idx, cifar10, synthetic, folders",
                         what);
     }
+    s->mark = from->mark;
     if (s->kind == DR_SOURCE_SYNTHETIC) {
         int32_t word;
         if (!dr_scalar_word(l->d, from, dr_printf(l->a, "%s: synthetic", what), kinds, 3, &word)) {

@@ -74,6 +74,7 @@ static void add_decl(struct dr_load *l, const struct instance *in, const struct 
                         .optimizer = in->optimizer,
                         .share = DR_NONE,
                         .weights = in->weights,
+                        .written = of->map,
                         .mark = t->mark};
     d.in = DR_NEW_N(l->a, struct dr_ref, (size_t)t->n_in + 1);
     d.out = DR_NEW_N(l->a, const char *, (size_t)t->n_out + 1);

@@ -19,32 +19,7 @@
 #define DR_MAX_EXPANSION 1000000 /* nodes, their operands and the YAML read again for them */
 #define DR_MAX_PATH 4095         /* PATH_MAX without its NUL */
 
-/* ---- the sections of the file and their keys (graph/model_schema.c) ---- */
-enum dr_section {
-    DR_SECTION_TOP,
-    DR_SECTION_INPUT,
-    DR_SECTION_DATA,
-    DR_SECTION_SPLIT,
-    DR_SECTION_SOURCE,
-    DR_SECTION_BLOCK,
-    DR_SECTION_SUBGRAPH,
-    DR_SECTION_OP,    /* keys of a node with `op:`, beside the op's attributes */
-    DR_SECTION_USE,   /* keys of a node with `block:`, beside the block's arguments */
-    DR_SECTION_SHARE, /* keys of a node with `share:` */
-    DR_SECTION_TRAIN,
-    DR_SECTION_LOSS,
-    DR_SECTION_OPTIMIZER,
-    DR_SECTION_LR,
-    DR_SECTION_SAVE,
-    DR_SECTION_EVAL,
-    DR_SECTION_METRIC,
-    DR_SECTION_OUTPUT,
-    DR_SECTION_SCHEDULE,
-    DR_SECTION_WEIGHTS,
-    DR_SECTIONS
-};
-const char *const *dr_section_keys(enum dr_section s, uint32_t *n);
-
+/* ---- keys (graph/model_schema.c) ---- */
 /* "unknown key 'K' in WHAT", with the nearest allowed key, or where K belongs, or what is allowed.
  * Returns false. */
 bool dr_key_unknown(struct dr_diag *d, struct dr_arena *a, const struct dr_op_table *ops,

@@ -158,7 +158,10 @@ static void read_terms(struct dr_load *l, const struct dr_yaml *y, const char *s
         }
         const struct dr_yaml *op = dr_yaml_get(map, "op"), *in = dr_yaml_get(map, "in");
         const struct dr_yaml *weight = dr_yaml_get(map, "weight");
-        struct dr_loss t = {.name = key->text, .weight = 1, .mark = key->mark};
+        if (!metric && strcmp(key->text, "total") == 0) {
+            dr_error(l->d, key->mark, "a loss cannot be called 'total': that is the sum of all");
+        }
+        struct dr_loss t = {.name = key->text, .weight = 1, .written = map, .mark = key->mark};
         if (!op || !in) {
             dr_error(l->d, key->mark, "%s: '%s' is missing", what, op ? "in" : "op");
             continue;
@@ -210,6 +213,26 @@ static void read_save(struct dr_load *l, const struct dr_yaml *y, const char **b
     dr_load_later(l, file->mark, "`train.save`", "cannot write weights files");
 }
 
+/* ---- train ---- */
+static uint32_t find_split(const struct dr_load *l, const char *name) {
+    for (uint32_t i = 0; i < l->m->split.n; i++) {
+        if (strcmp(l->m->split.at[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return DR_NONE;
+}
+
+static void no_split(struct dr_load *l, struct dr_mark mark, const char *what, const char *name) {
+    const uint32_t n = l->m->split.n;
+    const char **names = DR_NEW_N(l->a, const char *, (size_t)n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        names[i] = l->m->split.at[i].name;
+    }
+    dr_error(l->d, mark, "%s: there is no `data.%s`%s", what, name,
+             dr_load_suggest(l, name, names, n));
+}
+
 void dr_load_train(struct dr_load *l, const struct dr_yaml *y) {
     l->m->train.present = true;
     l->m->train.mark = y->mark;
@@ -246,12 +269,8 @@ void dr_load_train(struct dr_load *l, const struct dr_yaml *y) {
         l->m->train.log = dr_load_path(l, log, "train.log");
         dr_load_later(l, log->mark, "`train.log`", "does not write it");
     }
-    bool fed = false;
-    for (uint32_t i = 0; i < l->m->split.n; i++) {
-        fed = fed || strcmp(l->m->split.at[i].name, "train") == 0;
-    }
-    if (!fed && l->m->batch) {
-        dr_error(l->d, y->mark, "train: there is no `data.train` to train on");
+    if (find_split(l, "train") == DR_NONE && l->m->batch) {
+        no_split(l, y->mark, "train", "train");
     }
 }
 
@@ -290,18 +309,9 @@ void dr_load_eval(struct dr_load *l, const struct dr_yaml *y) {
     if (!on) {
         dr_error(l->d, y->mark, "eval: 'on' is missing (a split of the data)");
     } else if (dr_scalar_text(l->d, on, "eval: on", &name)) {
-        const uint32_t n = l->m->split.n;
-        const char **names = DR_NEW_N(l->a, const char *, (size_t)n + 1);
-        l->m->eval.split = DR_NONE;
-        for (uint32_t i = 0; i < n; i++) {
-            names[i] = l->m->split.at[i].name;
-            if (strcmp(names[i], name) == 0) {
-                l->m->eval.split = i;
-            }
-        }
+        l->m->eval.split = find_split(l, name);
         if (l->m->eval.split == DR_NONE) {
-            dr_error(l->d, on->mark, "eval: on: there is no `data.%s`%s", name,
-                     dr_load_suggest(l, name, names, n));
+            no_split(l, on->mark, "eval: on", name);
         }
     }
     l->m->eval.every_epochs = every ? 0 : 1;

@@ -68,6 +68,9 @@ bool dr_infer_write(struct dr_infer *c, uint32_t i);
 /* An error at the node, "conv2d 'net.c1': ...", followed by a note on each input's shape and where
  * it comes from (the path of shapes up to the nearest data node). Returns false. */
 bool dr_infer_error(struct dr_infer *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same at the value of an attribute, where the file gives it. */
+bool dr_infer_wrong(struct dr_infer *c, const char *attr, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* ---- gradients ---- */
 struct dr_grad {
@@ -171,6 +174,8 @@ const struct dr_op *dr_op_find(const struct dr_op_table *t, const char *name);
 bool dr_attrs_read(struct dr_diag *d, struct dr_arena *a, const struct dr_op_table *t,
                    const struct dr_op *op, const struct dr_yaml *map, const char *what,
                    const char *const *other, uint32_t n_other, void *attrs);
+/* Bounds of an attribute's numbers; -INFINITY, INFINITY: none. */
+void dr_attr_range(const struct dr_attr *a, double *min, double *max);
 /* Defaults only. */
 void dr_attrs_default(const struct dr_op *op, void *attrs);
 /* "filters=64 kernel=3x3 padding=1" : attributes that are not at their default. */

@@ -22,7 +22,8 @@ static bool accuracy_infer(struct dr_infer *c) {
         return false;
     const int64_t k = dr_last(dr_infer_in(c, 0));
     if (a->top > k)
-        return dr_infer_error(c, "top %lld of %lld classes", (long long)a->top, (long long)k);
+        return dr_infer_wrong(c, "top", "top %lld of %lld classes", (long long)a->top,
+                              (long long)k);
     return dr_infer_out(c, NULL, DR_F64, DR_SHAPE(2), DR_PLAIN);
 }
 

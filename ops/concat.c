@@ -55,7 +55,7 @@ static bool concat_infer(struct dr_infer *c) {
     const struct dr_value *a = dr_infer_in(c, 0);
     const int64_t rank = a->shape.rank, axis = at->axis < 0 ? at->axis + rank : at->axis;
     if (axis < 1 || axis >= rank)
-        return dr_infer_error(c, "axis %lld of %s is %s", (long long)at->axis,
+        return dr_infer_wrong(c, "axis", "axis %lld of %s is %s", (long long)at->axis,
                               dr_shape_text(c->g->arena, &a->shape),
                               axis == 0 ? "the batch" : "not there");
     at->axis = axis;

@@ -75,7 +75,7 @@ static bool settle_padding(struct dr_infer *c, struct conv2d_attrs *a) {
         return true;
     }
     if (a->stride[0] != 1 || a->stride[1] != 1) {
-        return dr_infer_error(c,
+        return dr_infer_wrong(c, "padding",
                               "padding 'same' needs a stride of 1, not %lldx%lld; write the number",
                               (long long)a->stride[0], (long long)a->stride[1]);
     }
@@ -88,11 +88,11 @@ static bool settle_padding(struct dr_infer *c, struct conv2d_attrs *a) {
 
 static bool check_groups(struct dr_infer *c, const struct conv2d_attrs *a, int64_t channels) {
     if (channels % a->groups != 0) {
-        return dr_infer_error(c, "%lld input channels are not divisible by groups %lld",
+        return dr_infer_wrong(c, "groups", "%lld input channels are not divisible by groups %lld",
                               (long long)channels, (long long)a->groups);
     }
     if (a->filters % a->groups != 0) {
-        return dr_infer_error(c, "%lld filters are not divisible by groups %lld",
+        return dr_infer_wrong(c, "filters", "%lld filters are not divisible by groups %lld",
                               (long long)a->filters, (long long)a->groups);
     }
     return true;
@@ -102,7 +102,7 @@ static bool output_size(struct dr_infer *c, const struct conv2d_attrs *a, int ax
                         int64_t *out) {
     const int64_t padded = a->input[axis] + padding, kernel = effective(a, axis);
     if (kernel > padded) {
-        return dr_infer_error(c, "effective kernel %lld > padded input %lld along its %s",
+        return dr_infer_wrong(c, "kernel", "effective kernel %lld > padded input %lld along its %s",
                               (long long)kernel, (long long)padded, axis ? "width" : "height");
     }
     *out = (padded - kernel) / a->stride[axis] + 1;
@@ -127,9 +127,9 @@ static bool conv2d_infer(struct dr_infer *c) {
     const struct dr_shape window = DR_SHAPE(a->kernel[0], a->kernel[1], x.dim[3] / a->groups);
     struct dr_init he = {.kind = DR_INIT_HE_NORMAL};
     if (!dr_shape_elements(&window, &he.fan_in)) {
-        return dr_infer_error(c, "its filters are too large: kernel %lldx%lld, %lld channels",
-                              (long long)a->kernel[0], (long long)a->kernel[1],
-                              (long long)window.dim[2]);
+        return dr_infer_wrong(
+            c, "kernel", "its filters are too large: kernel %lldx%lld, %lld channels",
+            (long long)a->kernel[0], (long long)a->kernel[1], (long long)window.dim[2]);
     }
     const struct dr_shape w = DR_SHAPE(a->filters, window.dim[0], window.dim[1], window.dim[2]);
     return dr_infer_state(c, "weight", DR_WEIGHT, DR_F32, w, he) &&

@@ -32,8 +32,8 @@ static bool cross_entropy_infer(struct dr_infer *c) {
         return false;
     const int64_t k = dr_last(dr_infer_in(c, 0));
     if (a->class_weights.n != 0 && a->class_weights.n != k)
-        return dr_infer_error(c, "%u class_weights for %lld classes", a->class_weights.n,
-                              (long long)k);
+        return dr_infer_wrong(c, "class_weights", "%u class_weights for %lld classes",
+                              a->class_weights.n, (long long)k);
     return dr_infer_out(c, "mean", DR_F32, (struct dr_shape){0}, DR_PLAIN) &&
            dr_infer_out(c, "partial", DR_F64, DR_SHAPE(2), DR_PLAIN);
 }

@@ -2,6 +2,7 @@
  * optimizers with their attributes, so that a file that uses one gets one clear error instead of
  * "unknown". An op leaves this file when its kernel comes. */
 #include "ops/labels.h"
+#include <math.h>
 
 #define LATER(id, text, more, least, most, outs)                                                   \
     .name = #id, .doc = text, .flags = DR_OP_LATER | (more), .min_in = least, .max_in = most,      \
@@ -275,14 +276,14 @@ static const struct dr_attr clamp_attrs[] = {
     {.name = "min",
      .doc = "lower bound",
      .kind = DR_ATTR_FLOAT,
-     .def = -1e+30,
+     .def = -INFINITY,
      .min = -1e+30,
      .max = 1e+30,
      .offset = offsetof(struct clamp, min)},
     {.name = "max",
      .doc = "upper bound",
      .kind = DR_ATTR_FLOAT,
-     .def = 1e+30,
+     .def = INFINITY,
      .min = -1e+30,
      .max = 1e+30,
      .offset = offsetof(struct clamp, max)},

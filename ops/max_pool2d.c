@@ -34,14 +34,15 @@ static bool settle_padding(struct dr_infer *c, struct pool_attrs *a) {
     struct dr_padding *p = &a->padding;
     if (p->mode == DR_PAD_SAME) {
         if (a->stride[0] != 1 || a->stride[1] != 1)
-            return dr_infer_error(c, "padding 'same' needs a stride of 1; write the number");
+            return dr_infer_wrong(c, "padding",
+                                  "padding 'same' needs a stride of 1; write the number");
         p->mode = DR_PAD_EXPLICIT;
         p->top = (a->kernel[0] - 1) / 2, p->bottom = a->kernel[0] - 1 - p->top;
         p->left = (a->kernel[1] - 1) / 2, p->right = a->kernel[1] - 1 - p->left;
     }
     const int64_t tall = a->kernel[0] / 2, wide = a->kernel[1] / 2;
     if (p->top > tall || p->bottom > tall || p->left > wide || p->right > wide)
-        return dr_infer_error(c,
+        return dr_infer_wrong(c, "padding",
                               "padding [top %lld, left %lld, bottom %lld, right %lld] must be at "
                               "most half the kernel %lldx%lld",
                               (long long)p->top, (long long)p->left, (long long)p->bottom,
@@ -62,7 +63,7 @@ static bool pool_infer(struct dr_infer *c) {
     struct dr_shape s = dr_infer_in(c, 0)->shape;
     const int64_t h = s.dim[1] + p->top + p->bottom, w = s.dim[2] + p->left + p->right;
     if (a->kernel[0] > h || a->kernel[1] > w)
-        return dr_infer_error(c, "kernel %lldx%lld > padded input %lldx%lld",
+        return dr_infer_wrong(c, "kernel", "kernel %lldx%lld > padded input %lldx%lld",
                               (long long)a->kernel[0], (long long)a->kernel[1], (long long)h,
                               (long long)w);
     s.dim[1] = (h - a->kernel[0]) / a->stride[0] + 1;

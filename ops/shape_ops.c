@@ -137,7 +137,8 @@ static bool reshape_infer(struct dr_infer *c) {
     const struct reshape_attrs *a = dr_infer_attrs(c);
     const struct dr_value *x = dr_infer_in(c, 0);
     if (a->shape.n + 1 > DR_MAX_RANK)
-        return dr_infer_error(c, "shape has %u axes, at most %d fit", a->shape.n, DR_MAX_RANK - 1);
+        return dr_infer_wrong(c, "shape", "shape has %u axes, at most %d fit", a->shape.n,
+                              DR_MAX_RANK - 1);
     if (x->shape.rank < 1)
         return dr_infer_error(c, "its input is a single number");
     struct dr_shape s = {.rank = a->shape.n + 1, .dim = {x->shape.dim[0]}};
@@ -147,14 +148,15 @@ static bool reshape_infer(struct dr_infer *c) {
     for (uint32_t i = 0; i < a->shape.n; i++) {
         const int64_t d = s.dim[i + 1] = a->shape.at[i];
         if (d == 0 || (d == -1 && rest != 0))
-            return dr_infer_error(c, d == 0 ? "shape has a 0" : "shape has more than one -1");
+            return dr_infer_wrong(c, "shape",
+                                  d == 0 ? "shape has a 0" : "shape has more than one -1");
         if (d == -1)
             rest = i + 1;
         else if (__builtin_mul_overflow(known, d, &known))
-            return dr_infer_error(c, "shape is too large");
+            return dr_infer_wrong(c, "shape", "shape is too large");
     }
     if (rest != 0 ? sample % known != 0 : sample != known)
-        return dr_infer_error(c, "%lld elements a sample do not fit a shape of %lld%s",
+        return dr_infer_wrong(c, "shape", "%lld elements a sample do not fit a shape of %lld%s",
                               (long long)sample, (long long)known, rest != 0 ? " times any" : "");
     if (rest != 0)
         s.dim[rest] = sample / known;

@@ -2,12 +2,13 @@
  *
  * Before: waits, so that happens-before inside a block is known. After: buffer[],
  * workspace_offset[], address[] and the three sums. The slab holds the states, then values with
- * several buffers, then the rest, which may share: value A may lie where B lies if every use of A
- * happens before B is written in the same slot and, where a block has several slots, every use of B
- * happens before A is written in the next. Workspaces are values that only their node uses.
- * Placement is greedy by size, each in the tightest gap between what it may not share with
- * (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020; XNNPACK's
- * and TFLite's planners).
+ * several buffers, then the rest; a plan beside another one puts the states that only it has behind
+ * both plans' values, since they are kept while the other runs. The rest may share: value A may lie
+ * where B lies if every use of A happens before B is written in the same slot and, where a block
+ * has several slots, every use of B happens before A is written in the next. Workspaces are values
+ * that only their node uses. Placement is greedy by size, each in the tightest gap between what it
+ * may not share with (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
+ * Inference", 2020; XNNPACK's and TFLite's planners).
  *
  * All sums count states and round every buffer up to DR_ALIGN. */
 #include "scheduler/parts.h"
@@ -380,22 +381,38 @@ static uint64_t lower_bound(const struct planner *m) {
 }
 
 /* ---- states ---- */
-static void place_states(struct dr_plan *p, const struct dr_plan_wish *w) {
+static bool is_borrowed(const struct dr_plan_wish *w, const struct dr_value *v, uint32_t *theirs) {
+    *theirs = w->states_of ? dr_map_get(w->states_graph->value_by_name, v->name) : DR_NONE;
+    return *theirs != DR_NONE;
+}
+
+/* Those of another plan stay where that has them. Returns the bytes of the others. */
+static uint64_t place_borrowed(struct dr_plan *p, const struct dr_plan_wish *w) {
     const struct dr_graph *g = p->g;
-    p->state_bytes = w->states_of ? w->states_of->state_bytes : 0;
+    uint64_t own = 0;
     for (uint32_t x = 0; x < g->value.n; x++) {
         const struct dr_value *v = &g->value.at[x];
+        uint32_t theirs;
         if (v->kind != DR_STATE) {
             continue;
         }
-        uint32_t old = w->states_of ? dr_map_get(w->states_graph->value_by_name, v->name) : DR_NONE;
         p->buffer[x].stride = dr_align_up((uint64_t)v->bytes);
-        if (old != DR_NONE) {
-            DR_ASSERT(w->states_graph->value.at[old].bytes == v->bytes);
-            p->buffer[x].offset = w->states_of->buffer[old].offset;
+        if (is_borrowed(w, v, &theirs)) {
+            DR_ASSERT(w->states_graph->value.at[theirs].bytes == v->bytes);
+            p->buffer[x].offset = w->states_of->buffer[theirs].offset;
         } else {
-            p->buffer[x].offset = p->state_bytes;
-            p->state_bytes += p->buffer[x].stride;
+            own += p->buffer[x].stride;
+        }
+    }
+    return own;
+}
+
+static void place_own(struct dr_plan *p, const struct dr_plan_wish *w, uint64_t at) {
+    for (uint32_t x = 0; x < p->g->value.n; x++) {
+        uint32_t theirs;
+        if (p->g->value.at[x].kind == DR_STATE && !is_borrowed(w, &p->g->value.at[x], &theirs)) {
+            p->buffer[x].offset = at;
+            at += p->buffer[x].stride;
         }
     }
 }
@@ -445,7 +462,8 @@ bool dr_plan_memory(struct dr_plan *p, const struct dr_plan_wish *w) {
     struct dr_arena *a = dr_arena_create();
     struct planner m;
     planner_start(&m, p, a);
-    place_states(p, w);
+    const uint64_t own = place_borrowed(p, w);
+    p->state_bytes = w->states_of ? w->states_of->state_bytes : own;
     uint64_t at = p->state_bytes, single = 0;
     uint64_t deep = gather(&m, g->batch);
     for (uint32_t x = 0; x < g->value.n; x++) {
@@ -473,6 +491,15 @@ bool dr_plan_memory(struct dr_plan *p, const struct dr_plan_wish *w) {
         }
     }
     p->no_reuse_bytes = at + single;
+    if (!w->states_of) {
+        place_own(p, w, 0);
+    } else if (own > 0) { /* where no step of either plan writes */
+        const uint64_t theirs = w->states_of->slab_bytes;
+        place_own(p, w, theirs > p->slab_bytes ? theirs : p->slab_bytes);
+        p->slab_bytes = own + (theirs > p->slab_bytes ? theirs : p->slab_bytes);
+        p->lower_bound_bytes += own;
+        p->no_reuse_bytes += own;
+    }
     dr_plan_addresses(p);
     dr_arena_destroy(a);
     return true;

@@ -83,7 +83,7 @@ struct dr_plan {
      */
     uint32_t *operand_first, n_operands;
     uint64_t *address;
-    uint64_t state_bytes;       /* the slab begins with the states */
+    uint64_t state_bytes;       /* the slab begins with the states (of both plans, beside one) */
     uint64_t slab_bytes;        /* planned */
     uint64_t lower_bound_bytes; /* DESIGN "Memory" */
     uint64_t no_reuse_bytes;

@@ -96,23 +96,16 @@ static uint32_t find_split(const struct dr_model *m, const char *name) {
     return DR_NONE;
 }
 
-static struct dr_dataset *open_split(struct dr_session *s, uint32_t split, const char *name,
-                                     bool training) {
-    if (split == DR_NONE) {
-        dr_error(s->diag, (struct dr_mark){0}, "%s: data.%s is missing", s->model->path, name);
-        return NULL;
-    }
-    return dr_dataset_open(s->arena, s->model, split, training);
-}
-
 bool dr_session_data(struct dr_session *s, enum dr_graph_mode mode) {
     const struct dr_model *m = s->model;
     const char *const name = mode == DR_MODE_TRAIN ? "train" : "infer";
     s->split = mode == DR_MODE_EVAL ? m->eval.split : find_split(m, name);
-    s->data = open_split(s, s->split, name, mode == DR_MODE_TRAIN);
+    if (s->split == DR_NONE)
+        return true; /* no `data.infer`: the load pass will say where it is missing */
+    s->data = dr_dataset_open(s->arena, m, s->split, mode == DR_MODE_TRAIN);
     if (mode == DR_MODE_TRAIN && m->eval.present) {
         s->eval_split = m->eval.split;
-        s->eval_data = open_split(s, s->eval_split, "test", false);
+        s->eval_data = dr_dataset_open(s->arena, m, s->eval_split, false);
         if (!s->eval_data)
             return false;
     }
@@ -220,7 +213,11 @@ bool dr_session_start(struct dr_session *s, const volatile sig_atomic_t *stop) {
     if (!dr_session_check(s, s->ops->alloc(s->device, bytes, &s->slab)))
         return false;
     const struct dr_memory m = dr_session_memory(s);
-    if (!dr_session_check(s, dr_state_init(&m, s->main.plan, s->model->seed)))
+    const uint64_t seed = s->model->seed;
+    if (!dr_session_check(s, dr_state_init(&m, s->main.plan, seed)))
+        return false;
+    if (s->with_eval && /* weights that only metrics read */
+        !dr_session_check(s, dr_state_init_beside(&m, s->eval.plan, s->main.graph, seed)))
         return false;
     if (!open_lane(s, &s->lane, s->main.plan, s->data, stop))
         return false;

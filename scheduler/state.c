@@ -89,14 +89,28 @@ static struct dr_status each_state(const struct dr_memory *m, const struct dr_pl
     return s;
 }
 
+struct init {
+    const struct dr_graph *other; /* its states stay as they are; NULL: none */
+    uint64_t seed;
+};
 static struct dr_status init_one(const struct dr_memory *m, const struct dr_plan *p, uint32_t value,
                                  void *buffer, void *ctx) {
-    dr_state_initial(&p->g->value.at[value], *(const uint64_t *)ctx, buffer);
+    const struct init *i = ctx;
+    const struct dr_value *v = &p->g->value.at[value];
+    if (i->other && dr_map_get(i->other->value_by_name, v->name) != DR_NONE)
+        return (struct dr_status){.code = DR_OK, .node = DR_NONE};
+    dr_state_initial(v, i->seed, buffer);
     return dr_state_upload(m, p, value, buffer);
 }
 
 struct dr_status dr_state_init(const struct dr_memory *m, const struct dr_plan *p, uint64_t seed) {
-    return each_state(m, p, init_one, &seed);
+    return dr_state_init_beside(m, p, NULL, seed);
+}
+
+struct dr_status dr_state_init_beside(const struct dr_memory *m, const struct dr_plan *p,
+                                      const struct dr_graph *other, uint64_t seed) {
+    struct init i = {other, seed};
+    return each_state(m, p, init_one, &i);
 }
 
 static struct dr_status hash_one(const struct dr_memory *m, const struct dr_plan *p, uint32_t value,

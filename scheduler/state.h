@@ -16,6 +16,9 @@ struct dr_memory { /* where the states are, and how to reach them */
 /* Initial values of every state of the plan's graph: He normal from Philox and Box-Muller, keyed by
  * (seed, hash of the state's name), so a value depends neither on other states nor on order. */
 struct dr_status dr_state_init(const struct dr_memory *m, const struct dr_plan *p, uint64_t seed);
+/* The same but for the states that another graph has too: they are there already. */
+struct dr_status dr_state_init_beside(const struct dr_memory *m, const struct dr_plan *p,
+                                      const struct dr_graph *other, uint64_t seed);
 /* The host side of it: fills `bytes` of one state's initial value. */
 void dr_state_initial(const struct dr_value *v, uint64_t seed, void *to);
 

@@ -259,4 +259,9 @@ Test(build, one_mistake_one_error) {
     refuse(NET("      l: {op: flatten}\n") LOSS, DR_MODE_INFER, 1, "inference needs `outputs:`");
     refuse(NET("") "outputs: {o: {in: mask}, p: {in: net.n}}\n", DR_MODE_INFER, 1,
            "data.infer gives no source for input 'mask'");
+    refuse("dagrun: 1\n" INPUTS "data: {batch: 4, infr: {image: {npy: i}, mask: {npy: m}, label: "
+           "{npy: l}}}\nsubgraphs: {net: {nodes: {n: {op: normalize, in: image}}}}\n"
+           "outputs: {o: {in: net.n}}\n",
+           DR_MODE_INFER, 1,
+           "error: inference reads `data.infer`, which is not there; did you mean 'infr'?");
 }

@@ -397,6 +397,16 @@ Test(model, sections_check_their_values) {
         {HEAD NODES FIRST LAST TRAIN "  clip_norm: -1\n", "clip_norm"},
         {HEAD NODES FIRST LAST, "nothing to do"},
         {"dagrun: 1\n" INPUTS
+         "data: {batch: 4, trian: {image: {npy: a}, label: {npy: b}}}\n" NODES FIRST LAST TRAIN,
+         "there is no `data.train`; did you mean 'trian'?"},
+        {"dagrun: 1\ninputs: {image: {shape: [1099511627776, 1099511627776, 1], dtype: u8}, label: "
+         "{shape: [], dtype: u8}}\n" DATA NODES FIRST LAST TRAIN,
+         "2:25: error: input 'image': shape: too many elements"},
+        {HEAD NODES FIRST LAST
+         "train: {losses: {total: {op: cross_entropy, in: [net.logits, label]}}, optimizer: {op: "
+         "sgd, lr: 1}, steps: 1}\n",
+         "a loss cannot be called 'total'"},
+        {"dagrun: 1\n" INPUTS
          "data: {batch: 4, test: {image: {npy: a}, label: {npy: b}}}\n" NODES FIRST LAST TRAIN,
          "there is no `data.train`"},
         {"dagrun: 1\n" INPUTS "data: {batch: 4, train: {image: {npy: a}}}\n" NODES FIRST LAST TRAIN,
@@ -464,6 +474,8 @@ Test(model, sections_check_their_values) {
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         REFUSE(cases[i].line, cases[i].want);
     }
+    REFUSE("dagrun: 1\nmodel: m\n", "'inputs:' is missing", "'data:' is missing",
+           "'subgraphs:' is missing");
 }
 
 /* ---- YML-09: cycles, undefined names, clashes ---- */
