@@ -1,0 +1,591 @@
+/* The laboratory of fake_cuda_lab.h: building cases, launching a node between guards, judging it.
+ */
+#include "tests/fake_cuda_lab.h"
+#include "kernels/cpu/conv_ref.h"
+#include "ops/common.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TOLERANCE 1e-5
+#define TINY 1e-12 /* what cancels to less counts as 0 */
+#define MAX_OPERANDS 512
+
+/* ---- random numbers ---- */
+static uint64_t next(struct lab *l) { /* splitmix64 */
+    uint64_t z = l->random += UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+int64_t lab_below(struct lab *l, int64_t n) {
+    return (int64_t)(next(l) % (uint64_t)n);
+}
+float lab_uniform(struct lab *l) {
+    return (float)(next(l) >> 40) * 0x1p-23F - 1.0f;
+}
+
+/* ---- building ---- */
+struct lab_case lab_case(struct lab *l, int64_t batch) {
+    return (struct lab_case){.lab = l, .r = rig_create(batch)};
+}
+
+uint32_t lab_floats(struct lab_case *c, const char *name, struct dr_shape s, const float *x) {
+    const uint32_t v = rig_floats(&c->r, name, s, x);
+    if (!x) {
+        rig_set(&c->r, v, NULL);
+        for (int64_t i = 0, n = rig_elements(&c->r, v); i < n; i++) {
+            rig_f32(&c->r, v)[i] = lab_uniform(c->lab);
+        }
+    }
+    return v;
+}
+
+uint32_t lab_odd_floats(struct lab_case *c, const char *name, struct dr_shape s) {
+    const uint32_t v = lab_floats(c, name, s, NULL);
+    float *x = rig_f32(&c->r, v);
+    for (int64_t i = 0, n = rig_elements(&c->r, v); i < n; i++) {
+        const int64_t kind = lab_below(c->lab, 40);
+        x[i] = kind == 0   ? NAN
+               : kind == 1 ? INFINITY
+               : kind == 2 ? -INFINITY
+               : kind == 3 ? -0.0f
+                           : (float)(lab_below(c->lab, 7) - 3);
+    }
+    return v;
+}
+
+uint32_t lab_bytes(struct lab_case *c, const char *name, struct dr_shape s, enum dr_meaning m,
+                   int64_t classes) {
+    const uint32_t v = rig_input(&c->r, name, DR_U8, s, m, NULL);
+    rig_set(&c->r, v, NULL);
+    for (int64_t i = 0, n = rig_elements(&c->r, v); i < n; i++) {
+        ((uint8_t *)c->r.at[v])[i] = (uint8_t)lab_below(c->lab, classes);
+    }
+    return v;
+}
+
+void lab_states(struct lab_case *c) {
+    struct rig *r = &c->r;
+    for (uint32_t v = 0; v < r->g->value.n; v++) {
+        const struct dr_value *value = &r->g->value.at[v];
+        if (value->kind != DR_STATE || (v < r->n_at && r->at[v])) {
+            continue;
+        }
+        const char *leaf = strrchr(value->name, '.');
+        const bool variance = leaf && strcmp(leaf, ".running_var") == 0;
+        rig_set(r, v, NULL);
+        for (int64_t i = 0, n = rig_elements(r, v); i < n; i++) {
+            const float x = lab_uniform(c->lab);
+            rig_f32(r, v)[i] = variance ? fabsf(x) + 0.5f : x;
+        }
+    }
+}
+
+static void fail(struct lab *l, const char *op, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void fail(struct lab *l, const char *op, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    printf("FAILED %s: ", op);
+    vprintf(fmt, ap);
+    printf("\n");
+    fflush(stdout);
+    va_end(ap);
+    l->failed++;
+}
+
+uint32_t lab_node(struct lab_case *c, const char *op, const char *yaml, int act, const uint32_t *in,
+                  uint32_t n_in) {
+    if (!c->label[0]) {
+        snprintf(c->label, sizeof c->label, "%s %.300s%s", op, yaml,
+                 act == DR_ACT_RELU   ? " relu"
+                 : act == DR_ACT_TANH ? " tanh"
+                                      : "");
+    }
+    void *attrs = rig_attrs(&c->r, op, yaml);
+    if (attrs && act != DR_ACT_NONE) {
+        *(int32_t *)attrs = act; /* as the fuse pass does */
+    }
+    const uint32_t n = attrs ? rig_node(&c->r, dr_printf(c->r.g->arena, "n%u", c->r.g->node.n), op,
+                                        attrs, in, n_in)
+                             : DR_NONE;
+    if (n == DR_NONE) {
+        fail(c->lab, op, "%s: not built: %s", yaml, rig_text(&c->r));
+        c->broken = true;
+        return DR_NONE;
+    }
+    lab_states(c);
+    return n;
+}
+
+void lab_grads(struct lab_case *c, uint32_t node) {
+    if (node == DR_NONE) {
+        return;
+    }
+    struct rig *r = &c->r;
+    const struct dr_node n = r->g->node.at[node]; /* a copy: adding a node moves the list */
+    uint32_t dy[3] = {DR_NONE, DR_NONE, DR_NONE}, dx[MAX_OPERANDS];
+    bool need[MAX_OPERANDS];
+    DR_ASSERT(n.n_out <= 3 && n.n_in <= MAX_OPERANDS);
+    if (!(n.op->flags & DR_OP_LOSS)) {
+        const struct dr_shape s = r->g->value.at[n.out[0]].shape;
+        dy[0] = lab_floats(c, dr_printf(r->g->arena, "dy%u", node), s, NULL);
+    }
+    for (uint32_t i = 0; i < n.n_in; i++) {
+        const struct dr_value *v = &r->g->value.at[n.in[i]];
+        need[i] = v->dtype == DR_F32 && (v->kind == DR_STEP || v->cls == DR_WEIGHT);
+    }
+    rig_grad(r, node, dy, need, 0.7, dx);
+}
+
+void lab_expect(struct lab_case *c, const char *op, const float *want) {
+    c->literal[c->n_literals].op = op;
+    c->literal[c->n_literals++].want = want;
+}
+
+/* ---- references in double ---- */
+static double activated(double v, int act) {
+    return act == DR_ACT_RELU ? (v <= 0 ? 0 : v) : act == DR_ACT_TANH ? tanh(v) : v;
+}
+
+/* x [m, in], w [out, in], b [out] or NULL -> y [m, out]; and its gradients. */
+static void linear_ref(int64_t m, int64_t in, int64_t out, const float *x, const float *w,
+                       const float *b, double *y) {
+    for (int64_t i = 0; i < m * out; i++) {
+        y[i] = b ? b[i % out] : 0;
+        for (int64_t k = 0; k < in; k++) {
+            y[i] += (double)x[i / out * in + k] * w[i % out * in + k];
+        }
+    }
+}
+static void linear_dgrad_ref(int64_t m, int64_t in, int64_t out, const float *dy, const float *w,
+                             double *dx) {
+    for (int64_t i = 0; i < m * in; i++) {
+        dx[i] = 0;
+        for (int64_t k = 0; k < out; k++) {
+            dx[i] += (double)dy[i / in * out + k] * w[k * in + i % in];
+        }
+    }
+}
+static void linear_wgrad_ref(int64_t m, int64_t in, int64_t out, const float *x, const float *dy,
+                             double *dw) {
+    memset(dw, 0, (size_t)(out * in) * sizeof *dw);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t k = 0; k < out * in; k++) {
+            dw[k] += (double)dy[i * out + k / in] * x[i * in + k % in];
+        }
+    }
+}
+static void column_sums_ref(int64_t m, int64_t out, const float *dy, double *db) {
+    memset(db, 0, (size_t)out * sizeof *db);
+    for (int64_t i = 0; i < m * out; i++) {
+        db[i % out] += dy[i];
+    }
+}
+
+/* Output 0 from these operands, without activation, of a node whose reference is not its CPU
+ * launcher; false for the others. */
+static bool refer(const struct lab_case *c, const struct dr_node *n, float *const *in, double *y) {
+    const struct dr_value *v = c->r.g->value.at, *a = &v[n->in[0]];
+    const struct dr_value *b = n->n_in > 1 ? &v[n->in[1]] : a;
+    const char *op = n->op->name;
+    const int64_t last = dr_last(a), m = dr_elements(a) / last;
+    if (strcmp(op, "conv2d") == 0) {
+        dr_conv_ref_fprop(c->conv, in[0], in[1], in[2], y);
+    } else if (strcmp(op, "conv2d_dgrad") == 0) {
+        dr_conv_ref_dgrad(c->conv, in[0], in[1], y);
+    } else if (strcmp(op, "conv2d_wgrad") == 0) {
+        dr_conv_ref_wgrad(c->conv, in[0], in[1], y);
+    } else if (strcmp(op, "linear") == 0) {
+        linear_ref(m, last, b->shape.dim[0], in[0], in[1], in[2], y);
+    } else if (strcmp(op, "linear_dgrad") == 0) {
+        linear_dgrad_ref(m, b->shape.dim[1], last, in[0], in[1], y);
+    } else if (strcmp(op, "linear_wgrad") == 0) {
+        linear_wgrad_ref(m, last, dr_last(b), in[0], in[1], y);
+    } else if (strcmp(op, "linear_bgrad") == 0) {
+        column_sums_ref(m, last, in[0], y);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* The reference of output 0 (NULL: the CPU launcher's), and in *size the norm that it would have
+ * if its terms were of random signs: what an error is measured by where they happen to cancel. */
+static double *reference(const struct lab_case *c, const struct dr_node *n, double *size) {
+    const int64_t elements = n->n_out ? dr_elements(&c->r.g->value.at[n->out[0]]) : 0;
+    double *y = malloc((size_t)(elements + 1) * sizeof *y), sum = 0;
+    float *in[3] = {0};
+    DR_ASSERT(y);
+    for (uint32_t i = 0; i < n->n_in && i < 3; i++) {
+        in[i] = c->r.at[n->in[i]];
+    }
+    if (!refer(c, n, in, y)) {
+        free(y);
+        return NULL;
+    }
+    double *squares = malloc((size_t)(elements + 1) * sizeof *squares);
+    DR_ASSERT(squares);
+    for (uint32_t i = 0; i < n->n_in && i < 3; i++) {
+        const int64_t count = dr_elements(&c->r.g->value.at[n->in[i]]);
+        in[i] = malloc((size_t)(count + 1) * sizeof *in[i]);
+        DR_ASSERT(in[i]);
+        for (int64_t k = 0; k < count; k++) {
+            const float x = ((const float *)c->r.at[n->in[i]])[k];
+            in[i][k] = x * x;
+        }
+    }
+    refer(c, n, in, squares);
+    const bool activates = n->op->flags & DR_OP_FUSES;
+    for (int64_t i = 0; i < elements; i++) {
+        y[i] = activated(y[i], activates ? *(const int32_t *)n->attrs : DR_ACT_NONE);
+        sum += isfinite(squares[i]) ? squares[i] : 0;
+    }
+    *size = sqrt(sum);
+    for (int i = 0; i < 3; i++) {
+        free(in[i]);
+    }
+    free(squares);
+    return y;
+}
+
+/* ---- comparing ---- */
+/* Ops that move values or add them in one order: equal bits, whatever the device. */
+static bool exact(const struct dr_node *n) {
+    static const char *const ops[] = {"random_flip", "max_pool2d",  "max_pool2d_grad",
+                                      "flatten",     "reshape",     "reshape_grad",
+                                      "concat",      "concat_grad", "relu",
+                                      "relu_grad",   "guard",       "accuracy"};
+    for (size_t i = 0; i < DR_COUNT(ops); i++) {
+        if (strcmp(ops[i], n->op->name) == 0) {
+            return true;
+        }
+    }
+    return strcmp(n->op->name, "add") == 0 && *(const int32_t *)n->attrs != DR_ACT_TANH;
+}
+
+static double item(enum dr_dtype t, const void *p, int64_t i) {
+    return t == DR_F32 ? (double)((const float *)p)[i] : ((const double *)p)[i];
+}
+
+/* ||got - want|| / max(||want||, least) over finite elements; INFINITY where NaNs or infinities
+ * differ. */
+static double error_of(enum dr_dtype t, const void *got, enum dr_dtype want_t, const void *want,
+                       int64_t n, double least) {
+    double norm = 0, off = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double a = item(t, got, i);
+        double b = item(want_t, want, i);
+        b = t == DR_F32 && fabs(b) > 3.4028235677973366e38 ? copysign(INFINITY, b) : b;
+        if (isnan(a) != isnan(b) || isinf(a) != isinf(b) || (isinf(a) && a != b)) {
+            return INFINITY;
+        }
+        if (isfinite(b)) {
+            norm += b * b;
+            off += (a - b) * (a - b);
+        }
+    }
+    norm = fmax(sqrt(norm), least);
+    return off == 0 ? 0 : norm == 0 ? INFINITY : sqrt(off) / norm;
+}
+
+/* 0 or INFINITY; NaNs need not have the same bits. */
+static double exact_error(const struct dr_value *v, const void *got, const void *want) {
+    if (v->dtype != DR_F32 && v->dtype != DR_F64) {
+        return memcmp(got, want, (size_t)v->bytes) == 0 ? 0 : INFINITY;
+    }
+    for (int64_t i = 0, n = dr_elements(v); i < n; i++) {
+        const double a = item(v->dtype, got, i), b = item(v->dtype, want, i);
+        if (!(a == b && signbit(a) == signbit(b)) && !(isnan(a) && isnan(b))) {
+            return INFINITY;
+        }
+    }
+    return 0;
+}
+
+/* ---- launching between guards ---- */
+struct buffer {
+    unsigned char *raw;  /* on the device: guard, bytes, guard */
+    const void *content; /* what an operand holds; NULL: an output or workspace */
+    unsigned char *now;  /* on the host, after a launch */
+    size_t bytes;
+    uint32_t value; /* DR_NONE: the workspace */
+    bool written;
+};
+struct bench {
+    struct lab_case *c;
+    const struct dr_node *n;
+    struct buffer b[MAX_OPERANDS];
+    uint32_t n_b;
+    void *in[MAX_OPERANDS], *out[MAX_OPERANDS];
+    unsigned char *stage; /* on the host, as large as the largest buffer with its guards */
+    char why[300];
+};
+
+/* NaN as float and as double; other NaNs around outputs than around operands, so that a copy from
+ * guard to guard shows. */
+static void fill_guard(unsigned char *p, size_t n, bool written) {
+    static const unsigned char out[4] = {0xAD, 0xDB, 0xFF, 0x7F};
+    for (size_t i = 0; i < n; i++) {
+        p[i] = written ? out[i % 4] : 0xFF;
+    }
+}
+static bool guard_intact(const unsigned char *p, size_t n, bool written) {
+    static const unsigned char out[4] = {0xAD, 0xDB, 0xFF, 0x7F};
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] != (written ? out[i % 4] : 0xFF)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static struct buffer *find(struct bench *t, uint32_t value) {
+    for (uint32_t i = 0; i < t->n_b; i++) {
+        if (t->b[i].value == value) {
+            return &t->b[i];
+        }
+    }
+    return NULL;
+}
+
+/* The device address of an operand, of the workspace (DR_NONE); makes the buffer. */
+static void *place(struct bench *t, uint32_t value, size_t bytes, bool written) {
+    const struct lab_device *d = &t->c->lab->device;
+    struct buffer *b = find(t, value);
+    if (!b) {
+        DR_ASSERT(t->n_b < MAX_OPERANDS);
+        b = &t->b[t->n_b++];
+        const size_t all = bytes + 2 * d->guard;
+        *b = (struct buffer){.value = value, .bytes = bytes, .raw = d->alloc(all ? all : 1)};
+        b->now = malloc(bytes + 1);
+        if (value != DR_NONE && (!written || t->c->r.g->value.at[value].kind == DR_STATE)) {
+            b->content = t->c->r.at[value];
+        }
+        DR_ASSERT(b->now && (b->content || written));
+        if (!b->raw) {
+            snprintf(t->why, sizeof t->why, "out of memory: %zu bytes", all);
+            return NULL;
+        }
+    }
+    b->written |= written;
+    return b->raw + d->guard;
+}
+
+static bool place_all(struct bench *t, size_t workspace_bytes, void **workspace) {
+    const struct dr_value *v = t->c->r.g->value.at;
+    const struct dr_node *n = t->n;
+    size_t most = workspace_bytes;
+    for (uint32_t i = 0; i < n->n_out && !t->why[0]; i++) {
+        t->out[i] = place(t, n->out[i], (size_t)v[n->out[i]].bytes, true);
+    }
+    for (uint32_t i = 0; i < n->n_in && !t->why[0]; i++) {
+        t->in[i] = place(t, n->in[i], (size_t)v[n->in[i]].bytes, false);
+    }
+    if (!t->why[0]) {
+        *workspace = place(t, DR_NONE, workspace_bytes, true);
+    }
+    for (uint32_t i = 0; i < t->n_b; i++) {
+        most = t->b[i].bytes > most ? t->b[i].bytes : most;
+    }
+    t->stage = malloc(most + 2 * t->c->lab->device.guard + 1);
+    DR_ASSERT(t->stage);
+    return !t->why[0];
+}
+
+/* Operands and states as they are in the rig; outputs and workspace NaN, or (keep) as they were. */
+static int fill_buffers(struct bench *t, bool keep) {
+    const struct lab_device *d = &t->c->lab->device;
+    int err = 0;
+    for (uint32_t i = 0; i < t->n_b && !err; i++) {
+        const struct buffer *b = &t->b[i];
+        if (keep && !b->content) {
+            continue;
+        }
+        fill_guard(t->stage, d->guard, b->written);
+        fill_guard(t->stage + d->guard + b->bytes, d->guard, b->written);
+        if (b->content) {
+            memcpy(t->stage + d->guard, b->content, b->bytes);
+        } else {
+            memset(t->stage + d->guard, 0xFF, b->bytes);
+        }
+        err = d->upload(b->raw, t->stage, b->bytes + 2 * d->guard);
+    }
+    return err;
+}
+
+/* Reads everything back. first: the bytes to hold later launches against. */
+static bool check_buffers(struct bench *t, bool first, const char *when) {
+    const struct lab_device *d = &t->c->lab->device;
+    for (uint32_t i = 0; i < t->n_b; i++) {
+        struct buffer *b = &t->b[i];
+        const char *name =
+            b->value == DR_NONE ? "the workspace" : t->c->r.g->value.at[b->value].name;
+        const unsigned char *body = t->stage + d->guard;
+        const int err = d->download(t->stage, b->raw, b->bytes + 2 * d->guard);
+        if (err) {
+            snprintf(t->why, sizeof t->why, "%s: %s", when, d->error_text(err));
+        } else if (!guard_intact(t->stage, d->guard, b->written)) {
+            snprintf(t->why, sizeof t->why, "%s: written before '%s'", when, name);
+        } else if (!guard_intact(body + b->bytes, d->guard, b->written)) {
+            snprintf(t->why, sizeof t->why, "%s: written behind '%s'", when, name);
+        } else if (!b->written && memcmp(body, b->content, b->bytes) != 0) {
+            snprintf(t->why, sizeof t->why, "%s: operand '%s' was changed", when, name);
+        } else if (b->written && !first && b->value != DR_NONE &&
+                   memcmp(body, b->now, b->bytes) != 0) {
+            snprintf(t->why, sizeof t->why, "%s: other bytes in '%s' than at first", when, name);
+        }
+        if (t->why[0]) {
+            return false;
+        }
+        if (first) {
+            memcpy(b->now, body, b->bytes);
+        }
+    }
+    return true;
+}
+
+static bool launch_all(struct bench *t, void *workspace) {
+    static const char *const when[] = {"1st launch", "2nd launch", "3rd launch",
+                                       "replay of a captured launch"};
+    const struct lab_device *d = &t->c->lab->device;
+    const struct dr_launch l = {.node = t->n,
+                                .value = t->c->r.g->value.at,
+                                .in = t->in,
+                                .out = t->out,
+                                .workspace = workspace,
+                                .seed = 1}; /* the rig's */
+    for (int i = 0; i < 4; i++) {
+        int err = fill_buffers(t, i == 3);
+        err = err ? err : d->launch(&l, i == 3);
+        if (err) {
+            snprintf(t->why, sizeof t->why, "%s: %s", when[i], d->error_text(err));
+            return false;
+        }
+        if (!check_buffers(t, i == 0, when[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- judging ---- */
+static void judge_literals(struct bench *t) {
+    const struct dr_value *v = &t->c->r.g->value.at[t->n->out[0]];
+    for (uint32_t i = 0; i < t->c->n_literals; i++) {
+        if (strcmp(t->c->literal[i].op, t->n->op->name) != 0) {
+            continue;
+        }
+        const float *got = (const float *)find(t, t->n->out[0])->now;
+        const float *want = t->c->literal[i].want;
+        for (int64_t k = 0, n = dr_elements(v); k < n && !t->why[0]; k++) {
+            if (got[k] != want[k] && !(isnan(got[k]) && isnan(want[k]))) {
+                snprintf(t->why, sizeof t->why, "[%lld] is %.9g, not %.9g", (long long)k,
+                         (double)got[k], (double)want[k]);
+            }
+        }
+    }
+}
+
+/* After the CPU launcher ran: its outputs are in the rig. */
+static double judge(struct bench *t, const double *ref, double size) {
+    double worst = 0;
+    for (uint32_t o = 0; o < t->n->n_out; o++) {
+        const uint32_t out = t->n->out[o];
+        const struct dr_value *v = &t->c->r.g->value.at[out];
+        const void *got = find(t, out)->now, *cpu = t->c->r.at[out];
+        const bool floats = v->dtype == DR_F32 || v->dtype == DR_F64;
+        const double e =
+            o == 0 && ref ? error_of(v->dtype, got, DR_F64, ref, dr_elements(v), 0.2 * size)
+            : floats && !exact(t->n) ? error_of(v->dtype, got, v->dtype, cpu, dr_elements(v), TINY)
+                                     : exact_error(v, got, cpu);
+        worst = e > worst ? e : worst;
+        if (e > TOLERANCE && !t->why[0]) {
+            snprintf(t->why, sizeof t->why, "'%s': error %.3g", v->name, e);
+        }
+    }
+    judge_literals(t);
+    return worst;
+}
+
+static void say_failed(struct bench *t) {
+    struct dr_text s = {.arena = t->c->r.g->arena};
+    const struct dr_value *v = t->c->r.g->value.at;
+    for (uint32_t i = 0; i < t->n->n_in + t->n->n_out && i < 24; i++) {
+        const bool out = i >= t->n->n_in;
+        const uint32_t id = out ? t->n->out[i - t->n->n_in] : t->n->in[i];
+        dr_text_add(&s, "%s%s", i == t->n->n_in ? " -> " : " ",
+                    dr_shape_text(s.arena, &v[id].shape));
+    }
+    fail(t->c->lab, t->n->op->name, "(in: %s)%s: %s", t->c->label, s.at ? s.at : "", t->why);
+}
+
+static struct lab_tally *tally_of(struct lab *l, const struct dr_op *op) {
+    uint32_t i = 0;
+    while (dr_ops()->op[i] != op) {
+        i++;
+    }
+    return &l->tally[i];
+}
+
+static void run_node(struct lab_case *c, uint32_t node) {
+    struct lab *l = c->lab;
+    struct bench *t = calloc(1, sizeof *t);
+    DR_ASSERT(t);
+    t->c = c;
+    t->n = &c->r.g->node.at[node];
+    struct lab_tally *tally = tally_of(l, t->n->op);
+    struct dr_choice choice = {0};
+    void *workspace = NULL;
+    if (t->n->op->choose) {
+        choice = t->n->op->choose(c->r.g, t->n, l->device.cuda);
+    }
+    bool ran = false;
+    if (l->device.cuda && !t->n->op->cuda) {
+        snprintf(t->why, sizeof t->why, "no CUDA launcher");
+    } else if (place_all(t, (size_t)choice.workspace_bytes, &workspace)) {
+        ran = launch_all(t, workspace);
+    }
+    double size = 0, *ref = reference(c, t->n, &size);
+    rig_run_node(&c->r, node);
+    const double worst = ran ? judge(t, ref, size) : 0;
+    tally->cases++;
+    if (worst > tally->worst) {
+        tally->worst = worst;
+    }
+    if (t->why[0]) {
+        tally->failed++;
+        say_failed(t);
+    } else {
+        l->passed++;
+    }
+    for (uint32_t i = 0; i < t->n_b; i++) {
+        l->device.release(t->b[i].raw);
+        free(t->b[i].now);
+    }
+    free(t->stage);
+    free(ref);
+    free(t);
+}
+
+static bool chosen(const struct lab *l, const struct dr_op *op) {
+    return op->cpu && (!l->only || strcmp(l->only, op->name) == 0);
+}
+
+void lab_check(struct lab_case *c) {
+    const struct dr_graph *g = c->r.g;
+    uint32_t last = 0; /* past the last node that is to be judged */
+    for (uint32_t v = c->first; v < g->node.n && !c->broken; v++) {
+        last = chosen(c->lab, g->node.at[v].op) ? v + 1 : last;
+    }
+    for (uint32_t v = c->first; v < last && c->lab->device.usable(); v++) {
+        if (chosen(c->lab, g->node.at[v].op)) {
+            run_node(c, v);
+        } else {
+            rig_run_node(&c->r, v);
+        }
+    }
+    rig_free(&c->r);
+}

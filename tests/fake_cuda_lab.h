@@ -1,0 +1,91 @@
+/* The laboratory of main_cuda_ops: every node of a small graph is launched on a device, in buffers
+ * of its own and exact size between guard bytes, and compared with a reference.
+ *
+ * A case: lab_rig, inputs, lab_node, lab_grads, lab_check. Each node with a launcher counts as one
+ * case of its op. It is launched three times over poisoned outputs and workspace, and once more as
+ * a replayed CUDA graph over its old outputs: the same bytes each time, no guard and no operand
+ * changed. References: conv2d, linear and their gradients by naive loops in double, all others by
+ * their CPU launchers, which sum in double. */
+#ifndef DR_TESTS_FAKE_CUDA_LAB_H
+#define DR_TESTS_FAKE_CUDA_LAB_H
+
+#include "kernels/conv_shape.h"
+#include "tests/fake_harness.h"
+#include <stdio.h>
+
+/* Where launchers run. Calls return 0 or an error for error_text. */
+struct lab_device {
+    bool cuda;
+    char name[300];
+    size_t guard; /* bytes on either side of a buffer */
+    void *(*alloc)(size_t bytes);
+    void (*release)(void *p);
+    int (*upload)(void *to, const void *from, size_t bytes);
+    int (*download)(void *to, const void *from, size_t bytes);
+    /* Launches the node's op and waits. captured: in a graph, which is replayed once. */
+    int (*launch)(const struct dr_launch *l, bool captured);
+    const char *(*error_text)(int error);
+    bool (*usable)(void); /* false: an error that no later call survives */
+};
+/* The first CUDA device; false and why: there is none. */
+bool lab_open_cuda(struct lab_device *d, char *why, size_t n);
+/* A dry run: CPU launchers in place of CUDA ones. */
+void lab_open_host(struct lab_device *d);
+void lab_close(struct lab_device *d);
+
+struct lab_tally {
+    uint32_t cases, failed;
+    double worst; /* relative error of an output */
+};
+struct lab {
+    struct lab_device device;
+    const char *only;        /* an op, or NULL: all */
+    uint64_t random;         /* state of the generator */
+    struct lab_tally *tally; /* by op, as dr_ops() lists them */
+    uint32_t passed, failed;
+};
+/* Random numbers of the run's seed: [0, n), [-1, 1). */
+int64_t lab_below(struct lab *l, int64_t n);
+float lab_uniform(struct lab *l);
+
+/* One graph under test. */
+struct lab_case {
+    struct lab *lab;
+    struct rig r;
+    char label[400];            /* of the first node: op and attributes */
+    const struct dr_conv *conv; /* of its convolutions */
+    uint32_t first;             /* nodes before this one are not launched */
+    struct {
+        const char *op;
+        const float *want; /* its first output, exactly */
+    } literal[3];
+    uint32_t n_literals;
+    bool broken; /* could not be built */
+};
+struct lab_case lab_case(struct lab *l, int64_t batch);
+/* Inputs of uniform numbers in [-1, 1), or of those at x. */
+uint32_t lab_floats(struct lab_case *c, const char *name, struct dr_shape s, const float *x);
+/* The same with numbers that repeat and a few that are not finite. */
+uint32_t lab_odd_floats(struct lab_case *c, const char *name, struct dr_shape s);
+/* Bytes below `classes`. */
+uint32_t lab_bytes(struct lab_case *c, const char *name, struct dr_shape s, enum dr_meaning m,
+                   int64_t classes);
+/* A node with the activation that its kernel shall apply (dr_activation); states that it adds get
+ * random values, variances above 0. DR_NONE: not built, counted as a failure. */
+uint32_t lab_node(struct lab_case *c, const char *op, const char *yaml, int act, const uint32_t *in,
+                  uint32_t n_in);
+void lab_states(struct lab_case *c);
+/* The gradient nodes for every operand that can want one, from a random dy. */
+void lab_grads(struct lab_case *c, uint32_t node);
+void lab_expect(struct lab_case *c, const char *op, const float *want);
+/* Runs and judges the nodes, then frees the graph. */
+void lab_check(struct lab_case *c);
+
+/* The groups of cases. */
+void lab_conv_cases(struct lab *l);
+void lab_linear_cases(struct lab *l);
+void lab_class_cases(struct lab *l); /* softmax, losses, metrics */
+void lab_norm_cases(struct lab *l);
+void lab_step_cases(struct lab *l); /* scalars of a step, sgd */
+
+#endif
