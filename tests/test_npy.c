@@ -166,8 +166,10 @@ Test(npy, WGT_02_hostile_lengths) {
 static char folder[] = "/tmp/dagrun-npy-XXXXXX";
 static const char *in_folder(const char *name) {
     static char path[256];
-    if (folder[16] == 'X')
+    static bool made;
+    if (!made)
         cr_assert_not_null(mkdtemp(folder));
+    made = true;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
 }
