@@ -105,6 +105,12 @@ static bool positive(const char *option, const char *text, int64_t max, int64_t 
     return false;
 }
 
+static bool named(const char *option, const char *file) {
+    if (!*file)
+        dr_cli_error("%s wants the name of a file", option);
+    return *file;
+}
+
 static bool known_pass(struct dr_cli *c, const char *name) {
     const char *const *names;
     const uint32_t n = dr_pass_names(&names);
@@ -150,7 +156,7 @@ static bool take_option(struct dr_cli *c, int opt) {
     switch (opt) {
     case 'o':
         c->out = optarg;
-        return true;
+        return named("-o", optarg);
     case 'q':
         c->quiet = true;
         return true;
@@ -180,7 +186,7 @@ static bool take_option(struct dr_cli *c, int opt) {
         return true;
     case OPT_TRACE:
         c->trace = optarg;
-        return true;
+        return named("--trace", optarg);
     case OPT_STEPS:
         return positive("--steps", optarg, 1000000000, &c->steps);
     default:
@@ -265,7 +271,9 @@ int dr_cli_main(int argc, char **argv) {
             code = dr_cli_mode_run(&c);
     }
     dr_arena_destroy(a);
-    if (fflush(stdout) && code == DR_OK)
+    if ((fflush(stdout) || ferror(stdout)) && code == DR_OK) { /* a full disk, say */
+        dr_cli_error("the results could not be written to stdout");
         code = DR_FAILED;
+    }
     return code;
 }

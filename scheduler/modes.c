@@ -124,10 +124,9 @@ static void on_epoch(void *ctx, int64_t epoch, int64_t steps, const struct dr_ta
 static void on_evaluated(void *ctx, int64_t steps, const struct dr_tally *t) {
     struct watch *w = ctx;
     struct dr_text text = {.arena = w->c->arena};
-    if (w->s->mode == DR_MODE_TRAIN)
-        dr_text_add(&text, "  eval at step %lld: ", (long long)steps);
-    else
-        dr_text_add(&text, "%lld batches: ", (long long)steps);
+    if (w->s->mode != DR_MODE_TRAIN)
+        return; /* the summary will say it */
+    dr_text_add(&text, "  eval at step %lld: ", (long long)steps);
     dr_report_numbers(t, false, &text);
     line(w, text.at);
 }

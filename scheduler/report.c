@@ -21,7 +21,7 @@ static json_t *numbers(const struct dr_number *n, uint32_t count) {
 
 static json_t *losses(const struct dr_tally *t) {
     json_t *j = numbers(t->loss, t->n_losses);
-    if (t->n_losses && !json_object_get(j, "total"))
+    if (t->n_losses)
         json_object_set_new(j, "total", number(t->total_mean));
     return j;
 }

@@ -66,6 +66,7 @@ Test(cli, wrong_command_lines_exit_2) {
         {"--load x.safetensors %", "--load: not in this version"},
         {"--save x.safetensors %", "--save: not in this version"},
         {"--resume x %", "--resume: not in this version"},
+        {"--trace= %", "--trace wants the name of a file"},
         {"--trace x --plan %", "--trace does not go with --plan"},
         {"--verify --trace x %", "--trace does not go with --verify"},
         {"--set nonsense %", "nonsense"},
@@ -104,6 +105,24 @@ Test(cli, ops_reference) {
     cr_expect_not_null(strstr(r.out, "filters"));
     cr_expect_not_null(strstr(r.out, "required"));
     cli_run_free(&r);
+    /* Bounds as a file would have them, and no default that is not a value. */
+    static const struct {
+        const char *args, *says, *not ;
+    } docs[] = {
+        {"--ops conv2d", "groups           integer, 1 to 2147483647; default 1\n", "e+0"},
+        {"--ops max_pool2d", "stride           n or [h, w], 1 to 65535\n",
+         "default 0\n     "
+         "              step"},
+        {"--ops cross_entropy", "integer, -2147483648 to 2147483647\n", "default -"},
+        {"--ops batch_norm", "eps              number, 0 to 1; default 1e-05\n", "default 0.00001"},
+        {"--ops clamp", "min              number", "inf"},
+    };
+    for (size_t i = 0; i < sizeof docs / sizeof *docs; i++) {
+        r = cli_run(DR_BINARY, docs[i].args);
+        cr_expect(strstr(r.out, docs[i].says) && !strstr(r.out, docs[i].not ), "%s:\n%s",
+                  docs[i].args, r.out);
+        cli_run_free(&r);
+    }
     static const char *const json[] = {"--ops --json", "--ops conv2d --json"};
     for (int i = 0; i < 2; i++) {
         r = cli_run(DR_BINARY, json[i]);
