@@ -71,6 +71,8 @@ struct json_t *dr_report_json(const struct dr_session *s, const struct dr_result
                               const struct dr_bench *b, bool nodes);
 /* The precision that is really used: "fp32". */
 const char *dr_report_precision(const struct dr_session *s);
+/* "planned 1.2 MiB, in use 1.5 MiB, bound 1.1 MiB" of a session that was started. */
+void dr_report_memory(const struct dr_session *s, struct dr_text *t);
 /* "trace: 512 blocks, GPU idle 1.3 % (...)"; the trace is finished. */
 void dr_report_trace(const struct dr_session *s, const char *file, struct dr_text *t);
 void dr_report_check(const struct dr_session *s, struct dr_text *t);

@@ -140,8 +140,11 @@ static int failed(struct dr_session *s) {
 }
 
 static void say_note(const struct dr_cli *c, const struct dr_session *s) {
-    if (s->lane.exec->note[0] && !c->quiet)
-        fprintf(stderr, "dagrun: %s\n", s->lane.exec->note);
+    const char *note = s->lane.exec->note, *eval = s->with_eval ? s->eval_lane.exec->note : "";
+    if (*note && !c->quiet)
+        fprintf(stderr, "dagrun: %s\n", note);
+    if (*eval && strcmp(eval, note) != 0 && !c->quiet)
+        fprintf(stderr, "dagrun: evaluation: %s\n", eval);
 }
 
 static void say_precision(const struct dr_cli *c, const struct dr_session *s) {
@@ -212,8 +215,9 @@ static int run_mode(struct dr_cli *c, struct dr_session *s) {
             dr_text_add(&text, "%s", text.n ? "; eval " : "eval ");
             dr_report_numbers(&r.eval, false, &text);
         }
-        if (text.n)
-            dr_cli_result(c, "%s\n", text.at);
+        dr_text_add(&text, "%smemory: ", text.n ? "\n" : "");
+        dr_report_memory(s, &text);
+        dr_cli_result(c, "%s\n", text.at);
     }
     return good ? DR_OK : failed(s);
 }
@@ -233,18 +237,19 @@ static int bench_mode(struct dr_cli *c, struct dr_session *s) {
         result_json(c, dr_report_json(s, NULL, &b, false));
         return DR_OK;
     }
+    struct dr_text text = {.arena = c->arena};
+    dr_report_memory(s, &text);
     dr_cli_result(c,
                   "%s on %s, %s: %lld steps\n"
                   "  step      median %.3f ms, p5 %.3f ms, p95 %.3f ms\n"
                   "  rate      %.1f steps/s, %.0f images/s\n"
                   "  bound     %.3f ms a step (%s)\n"
-                  "  memory    planned %.1f MiB, process peak %.1f MiB\n"
+                  "  memory    %s, process peak %.1f MiB\n"
                   "  host      %.1f us a step in launches\n"
                   "  waited    %.3f s for data\n",
                   s->model->name, s->dev.name, dr_report_precision(s), (long long)b.steps,
                   b.median_s * 1e3, b.p5_s * 1e3, b.p95_s * 1e3, b.steps_per_s, b.images_per_s,
-                  s->main.plan->bound_us * 1e-3, s->main.plan->bound_by,
-                  (double)s->main.plan->slab_bytes / 1048576.0,
+                  s->main.plan->bound_us * 1e-3, s->main.plan->bound_by, text.at,
                   (double)b.peak_host_bytes / 1048576.0, b.host_us, b.waited_s);
     return DR_OK;
 }

@@ -59,6 +59,11 @@ static void add_trace(json_t *j, const struct dr_trace *t) {
                   "busy_s", number(s.busy_s), "idle", number(s.idle), "gap_us", number(s.gap_us)));
 }
 
+/* What the device has given, to the plan and to what executes it; on a CPU to the process. */
+static uint64_t memory_used(const struct dr_session *s) {
+    return s->device ? s->ops->memory_used(s->device) : 0;
+}
+
 struct json_t *dr_report_json(const struct dr_session *s, const struct dr_results *r,
                               const struct dr_bench *b, bool nodes) {
     json_t *j = json_pack("{s:s, s:s, s:I, s:s, s:s}", "model", s->model->name, "version",
@@ -70,6 +75,8 @@ struct json_t *dr_report_json(const struct dr_session *s, const struct dr_result
         add_run(j, s, r);
     if (b)
         add_bench(j, b);
+    if (r || b)
+        json_object_set_new(j, "memory_used_bytes", json_integer((json_int_t)memory_used(s)));
     if (s->trace && (r || b))
         add_trace(j, s->trace);
     json_object_set_new(j, "plan", dr_plan_json(s->main.plan, nodes));
@@ -94,6 +101,13 @@ void dr_report_numbers(const struct dr_tally *t, bool last, struct dr_text *out)
                     last ? t->loss[i].last : t->loss[i].mean);
     for (uint32_t i = 0; i < t->n_metrics; i++, comma = ", ")
         dr_text_add(out, "%s%s %.6g", comma, t->metric[i].name, t->metric[i].mean);
+}
+
+void dr_report_memory(const struct dr_session *s, struct dr_text *t) {
+    const struct dr_plan *p = s->main.plan;
+    dr_text_add(t, "planned %s, in use %s, bound %s", dr_bytes_text(t->arena, p->slab_bytes),
+                dr_bytes_text(t->arena, memory_used(s)),
+                dr_bytes_text(t->arena, p->lower_bound_bytes));
 }
 
 void dr_report_trace(const struct dr_session *s, const char *file, struct dr_text *t) {
