@@ -103,6 +103,14 @@ struct dr_status dr_cuda_open(void **device, const char *which, uint32_t threads
                  which, count, count == 1 ? "" : "s", count - 1);
         return s;
     }
+    if (!dr_lt()) {
+        s = (struct dr_status){DR_NO_DEVICE, DR_NONE, ""};
+        snprintf(s.text, sizeof s.text,
+                 "cuBLASLt of the CUDA Toolkit cannot be loaded (%.120s); set LD_LIBRARY_PATH, or "
+                 "use --device cpu",
+                 dr_lt_why());
+        return s;
+    }
     struct dr_cuda_device *d = calloc(1, sizeof *d);
     if (!d) {
         return dr_cuda_no_host_memory("the device");

@@ -2,6 +2,7 @@
 #ifndef DR_SCHEDULER_DEVICE_CUDA_H
 #define DR_SCHEDULER_DEVICE_CUDA_H
 
+#include "kernels/cuda/lt.h"
 #include "kernels/cuda/tags.h"
 #include "scheduler/exec.h"
 #include <cuda_runtime_api.h>

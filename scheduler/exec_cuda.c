@@ -8,7 +8,6 @@
 #include "scheduler/device_cuda.h"
 #include "scheduler/trace_cuda.h"
 
-#include <cublasLt.h>
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -391,7 +390,7 @@ static void destroy(struct dr_exec *x) {
     drop_graph(e);
     for (uint32_t s = 0; s < e->n_streams; s++) {
         if (e->ctx[s].lt) {
-            cublasLtDestroy(e->ctx[s].lt);
+            dr_lt()->destroy(e->ctx[s].lt);
         }
         cudaFree(e->ctx[s].lt_workspace);
         if (e->join[s]) {
@@ -444,7 +443,7 @@ static int create_streams(struct cuda_exec *e) {
                                                 first ? d->priority_high : d->priority_low);
         err = err ? err : (int)cudaEventCreateWithFlags(&e->join[s], no_timing);
         err = err ? err : (int)cudaMalloc(&e->ctx[s].lt_workspace, LT_WORKSPACE);
-        if (!err && cublasLtCreate(&e->ctx[s].lt) != CUBLAS_STATUS_SUCCESS) {
+        if (!err && dr_lt()->create(&e->ctx[s].lt) != CUBLAS_STATUS_SUCCESS) {
             err = (int)cudaErrorInitializationError;
         }
         e->ctx[s].lt_workspace_bytes = LT_WORKSPACE;

@@ -43,7 +43,7 @@ void lab_open_host(struct lab_device *d) {
 /* ---- CUDA ---- */
 #ifdef DR_WITH_CUDA
 #include "kernels/cuda/stream.h"
-#include <cublasLt.h>
+#include "kernels/cuda/lt.h"
 #include <cuda_runtime_api.h>
 
 static struct dr_cuda context;
@@ -110,7 +110,7 @@ static int create_context(int sms) {
     context.lt_workspace_bytes = (size_t)32 << 20;
     int err = (int)cudaStreamCreateWithFlags(&context.stream, cudaStreamNonBlocking);
     err = err ? err : (int)cudaMalloc(&context.lt_workspace, context.lt_workspace_bytes);
-    if (!err && cublasLtCreate(&context.lt) != CUBLAS_STATUS_SUCCESS) {
+    if (!err && dr_lt()->create(&context.lt) != CUBLAS_STATUS_SUCCESS) {
         err = (int)cudaErrorInitializationError;
     }
     return err;
@@ -147,7 +147,7 @@ bool lab_open_cuda(struct lab_device *d, char *why, size_t n) {
 
 void lab_close(struct lab_device *d) {
     if (d->cuda) {
-        cublasLtDestroy(context.lt);
+        dr_lt()->destroy(context.lt);
         cudaFree(context.lt_workspace);
         cudaStreamDestroy(context.stream);
     }

@@ -2,8 +2,8 @@
  * every product is asked for transposed. Descriptors live on the stack, so a launch allocates
  * nothing. */
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/lt.h"
 #include "kernels/cuda/pointwise.h"
-#include <cublasLt.h>
 #include <stdbool.h>
 
 /* c [n, m] (row-major) = op(b) op(a) in column-major terms: C (m x n) = opA(A) opB(B), depth k. */
@@ -27,41 +27,41 @@ static int as_cuda(cublasStatus_t s) {
     }
 }
 
-static void layout(cublasLtMatrixLayoutOpaque_t *l, cublasOperation_t t, int64_t rows, int64_t cols,
-                   int64_t ld) {
+static void layout(const struct dr_lt *lt, cublasLtMatrixLayoutOpaque_t *l, cublasOperation_t t,
+                   int64_t rows, int64_t cols, int64_t ld) {
     const bool flip = t == CUBLAS_OP_T;
-    cublasLtMatrixLayoutInit(l, CUDA_R_32F, (uint64_t)(flip ? cols : rows),
-                             (uint64_t)(flip ? rows : cols), ld);
+    lt->layout_init(l, sizeof *l, CUDA_R_32F, (uint64_t)(flip ? cols : rows),
+                    (uint64_t)(flip ? rows : cols), ld);
 }
 
 static int multiply(struct dr_cuda *cuda, const struct product *p, const float *a, const float *b,
                     float *c) {
+    const struct dr_lt *const lt = dr_lt();
     cublasLtMatmulDescOpaque_t op;
     cublasLtMatrixLayoutOpaque_t la, lb, lc;
     cublasLtMatmulPreferenceOpaque_t pref;
     const float one = 1.0f, zero = 0.0f;
-    cublasStatus_t s = cublasLtMatmulDescInit(&op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasStatus_t s = lt->matmul_desc_init(&op, sizeof op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (s != CUBLAS_STATUS_SUCCESS) {
         return as_cuda(s);
     }
-    cublasLtMatmulDescSetAttribute(&op, CUBLASLT_MATMUL_DESC_TRANSA, &p->ta, sizeof p->ta);
-    cublasLtMatmulDescSetAttribute(&op, CUBLASLT_MATMUL_DESC_TRANSB, &p->tb, sizeof p->tb);
-    layout(&la, p->ta, p->m, p->k, p->lda);
-    layout(&lb, p->tb, p->k, p->n, p->ldb);
-    layout(&lc, CUBLAS_OP_N, p->m, p->n, p->ldc);
-    cublasLtMatmulPreferenceInit(&pref);
-    cublasLtMatmulPreferenceSetAttribute(&pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                         &cuda->lt_workspace_bytes,
-                                         sizeof cuda->lt_workspace_bytes);
+    lt->matmul_desc_set(&op, CUBLASLT_MATMUL_DESC_TRANSA, &p->ta, sizeof p->ta);
+    lt->matmul_desc_set(&op, CUBLASLT_MATMUL_DESC_TRANSB, &p->tb, sizeof p->tb);
+    layout(lt, &la, p->ta, p->m, p->k, p->lda);
+    layout(lt, &lb, p->tb, p->k, p->n, p->ldb);
+    layout(lt, &lc, CUBLAS_OP_N, p->m, p->n, p->ldc);
+    lt->preference_init(&pref, sizeof pref);
+    lt->preference_set(&pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &cuda->lt_workspace_bytes,
+                       sizeof cuda->lt_workspace_bytes);
     cublasLtMatmulHeuristicResult_t best;
     int found = 0;
-    s = cublasLtMatmulAlgoGetHeuristic(cuda->lt, &op, &la, &lb, &lc, &lc, &pref, 1, &best, &found);
+    s = lt->heuristic(cuda->lt, &op, &la, &lb, &lc, &lc, &pref, 1, &best, &found);
     if (s != CUBLAS_STATUS_SUCCESS || found == 0) {
         return as_cuda(s == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : s);
     }
-    return as_cuda(cublasLtMatmul(cuda->lt, &op, &one, a, &la, b, &lb, &zero, c, &lc, c, &lc,
-                                  &best.algo, cuda->lt_workspace, cuda->lt_workspace_bytes,
-                                  cuda->stream));
+    return as_cuda(lt->matmul(cuda->lt, &op, &one, a, &la, b, &lb, &zero, c, &lc, c, &lc,
+                              &best.algo, cuda->lt_workspace, cuda->lt_workspace_bytes,
+                              cuda->stream));
 }
 
 int dr_cuda_linear_fprop(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *x,
