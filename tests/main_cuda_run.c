@@ -481,7 +481,8 @@ static const char *devices(void) {
     cli_quadrants(folder, 84);
     char *yaml = cli_file(folder, "q.yaml", cli_quadrants_yaml);
     const char *wrong = device_says("cpu", 0, "", yaml);
-    wrong = wrong ? wrong : device_says("cuda:99", 3, "cuda", yaml);
+    wrong =
+        wrong ? wrong : device_says("cuda:99", 3, cuda ? "'cuda:99'" : "use --device cpu", yaml);
     if (!wrong && cuda) {
         const char *const hidden = getenv("CUDA_VISIBLE_DEVICES");
         char *const old = hidden ? strdup(hidden) : NULL;

@@ -135,14 +135,20 @@ Test(cli, ops_reference) {
 }
 
 Test(cli, no_cuda_is_exit_3) {
-#ifndef DR_WITH_CUDA
     struct place p = set_up();
+    setenv("CUDA_VISIBLE_DEVICES", "", 1); /* also where there is one */
     struct cli_run r = run(&p, "--device cuda %");
-    cr_expect_eq(r.code, 3);
+    cr_expect_eq(r.code, 3, "exit %d: %s", r.code, r.err);
+#ifdef DR_WITH_CUDA /* "no NVIDIA driver is loaded", "no CUDA device" */
+    cr_expect(strstr(r.err, ": no ") && strstr(r.err, "use --device cpu"), "%s", r.err);
+#else
     cr_expect_not_null(strstr(r.err, "without CUDA"));
+#endif
+    cli_run_free(&r);
+    r = run(&p, "--device cpu --check %");
+    cr_expect_eq(r.code, 0, "%s", r.err);
     cli_run_free(&r);
     tear_down(&p);
-#endif
 }
 
 Test(cli, planning_modes) {
