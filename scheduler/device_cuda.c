@@ -65,6 +65,9 @@ static struct dr_status check_driver(int *count) {
     return s;
 }
 
+/* Beside the slab executors take memory for library workspaces, kernels' code and graphs. */
+#define RESERVE ((size_t)512 << 20)
+
 /* Peak arithmetic and memory traffic of the card: CUDA cores at their highest clock (2 flops per
  * lane and cycle), and the memory bus. Ceilings, never reached. */
 static void describe(struct dr_cuda_device *d, uint32_t threads, struct dr_device_info *info) {
@@ -83,7 +86,7 @@ static void describe(struct dr_cuda_device *d, uint32_t threads, struct dr_devic
         .flops_per_s = 2.0 * lanes * d->prop.multiProcessorCount * clock_khz * 1e3,
         .bytes_per_s = 2.0 * memory_khz * 1e3 * d->prop.memoryBusWidth / 8,
         .launch_us = 0.6,
-        .memory_bytes = d->free_bytes,
+        .memory_bytes = d->free_bytes > 2 * RESERVE ? d->free_bytes - RESERVE : d->free_bytes / 2,
     };
 }
 

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LT_WORKSPACE ((size_t)32 << 20) /* of cuBLASLt, per stream; fixed, so that its choice is   \
-                                         */
+/* Of cuBLASLt, a stream. Fixed, so that its choice is. */
+#define LT_WORKSPACE ((size_t)32 << 20)
 
 struct copy { /* one memcpy node of the captured graph, retargeted before each launch */
     cudaGraphNode_t node;
