@@ -511,13 +511,13 @@ static const struct group {
     const char *(*run)(void);
 } groups[] = {
     {"devices", devices},
-    {"rates", rates_follow_steps},
-    {"draws", draws_differ},
-    {"joins", branches_are_joined},
-    {"captures", captures_stand_alone},
+    {"STR-02", rates_follow_steps},
+    {"STR-01", draws_differ},
+    {"STR-05", branches_are_joined},
+    {"STR-07", captures_stand_alone},
     {"nonfinite", nonfinite},
     {"memory", memory},
-    {"batches", batches_arrive},
+    {"STR-04", batches_arrive},
     {"long", long_runs},
     {"planted", planted},
     {"bits", bits},
