@@ -110,6 +110,10 @@ static int create_context(int sms) {
     context.lt_workspace_bytes = (size_t)32 << 20;
     int err = (int)cudaStreamCreateWithFlags(&context.stream, cudaStreamNonBlocking);
     err = err ? err : (int)cudaMalloc(&context.lt_workspace, context.lt_workspace_bytes);
+    if (!dr_lt()) {
+        fprintf(stderr, "cuBLASLt: %s\n", dr_lt_why());
+        return (int)cudaErrorInitializationError;
+    }
     if (!err && dr_lt()->create(&context.lt) != CUBLAS_STATUS_SUCCESS) {
         err = (int)cudaErrorInitializationError;
     }
