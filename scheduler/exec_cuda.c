@@ -491,14 +491,20 @@ static struct dr_status check_nodes(const struct dr_plan *p) {
     for (uint32_t v = 0; v < p->n_nodes; v++) {
         const struct dr_node *n = &p->g->node.at[v];
         const bool by_executor = n->role == DR_ROLE_DATA || n->role == DR_ROLE_READBACK;
-        if ((!by_executor && !n->op->cuda) ||
-            (n->role == DR_ROLE_READBACK && n->n_in > DR_READBACK_MAX)) {
+        s.node = v;
+        if (!by_executor && !n->op->cuda) {
             snprintf(s.text, sizeof s.text, "'%s': op %s has no CUDA kernel", n->name, n->op->name);
-            s.node = v;
+            return s;
+        }
+        if (n->role == DR_ROLE_READBACK && n->n_in > DR_READBACK_MAX) {
+            snprintf(s.text, sizeof s.text,
+                     "%u losses, metrics and outputs are read back; a CUDA device takes %d",
+                     n->n_in, DR_READBACK_MAX);
             return s;
         }
     }
     s.code = DR_OK;
+    s.node = DR_NONE;
     return s;
 }
 

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-#define DR_READBACK_MAX 48 /* inputs of a readback node */
+#define DR_READBACK_MAX 200 /* inputs of a readback node */
 struct dr_readback_args {
     const struct dr_batch *header; /* device */
     unsigned char *base;           /* mapped host memory: the records */
