@@ -123,13 +123,29 @@ bool dr_infer_write(struct dr_infer *c, uint32_t i) {
     return true;
 }
 
+/* The operand that a value is made from: the one in its place where an op makes each output from
+ * one input (flips), else the first. DR_NONE: it comes from the data. */
+static uint32_t made_from(const struct dr_graph *g, uint32_t value) {
+    const uint32_t p = g->value.at[value].producer;
+    if (p == DR_NONE) {
+        return DR_NONE;
+    }
+    const struct dr_node *n = &g->node.at[p];
+    uint32_t i = 0;
+    while (n->op->outputs == 0 && i + 1 < n->n_out && n->out[i] != value) {
+        i++;
+    }
+    const bool there = i < n->n_in && g->value.at[n->in[i]].kind == DR_STEP;
+    return there ? n->in[i] : DR_NONE;
+}
+
 /* "image [1, 143, 90, 3] -> net.p1 [1, 71, 45, 3] -> net.p2 [1, 35, 22, 3]": the value and what it
- * is made from along first inputs, up to where the data comes in. What an activation reads
+ * is made from, up to where the data comes in. What an activation reads
  * ("net.p1:pre") bears a name that no file has, and is left out. */
 static const char *path_of_shapes(struct dr_graph *g, uint32_t value) {
     uint32_t path[MAX_PATH], n = 0;
     bool longer = false;
-    for (uint32_t v = value;;) {
+    for (uint32_t v = value; v != DR_NONE; v = made_from(g, v)) {
         if (n == MAX_PATH) {
             longer = true;
             break;
@@ -138,12 +154,6 @@ static const char *path_of_shapes(struct dr_graph *g, uint32_t value) {
         if (v == value || !end || strcmp(end, ":pre") != 0) {
             path[n++] = v;
         }
-        const uint32_t p = g->value.at[v].producer;
-        if (p == DR_NONE || g->node.at[p].n_in == 0 ||
-            g->value.at[g->node.at[p].in[0]].kind != DR_STEP) {
-            break;
-        }
-        v = g->node.at[p].in[0];
     }
     struct dr_text t = {.arena = g->arena};
     dr_text_add(&t, "%s", longer ? "... -> " : "");

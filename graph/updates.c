@@ -97,13 +97,18 @@ static void emit_rates(struct emitter *e) {
         }
     }
     for (uint32_t i = 0; i < g->optimizer.n; i++) {
-        if (used[i]) {
-            const struct dr_optimizer *o = &g->optimizer.at[i];
-            const struct dr_lr_attrs attrs = {.lr = o->lr};
-            const uint32_t id = emit_one(e, free_name(g, o->where, "lr"), op_of(e, "lr"), &attrs,
-                                         &g->header, 1, o->mark);
-            e->lr[i] = g->node.at[id].out[0];
+        const struct dr_optimizer *o = &g->optimizer.at[i];
+        if (!used[i]) {
+            dr_warn(g->diag, o->mark,
+                    "the optimizer of '%s' trains nothing: what it stands for is frozen, or has "
+                    "no weights, or another optimizer",
+                    o->where);
+            continue;
         }
+        const struct dr_lr_attrs attrs = {.lr = o->lr};
+        const uint32_t id = emit_one(e, free_name(g, o->where, "lr"), op_of(e, "lr"), &attrs,
+                                     &g->header, 1, o->mark);
+        e->lr[i] = g->node.at[id].out[0];
     }
 }
 

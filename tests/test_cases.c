@@ -238,6 +238,15 @@ Test(cases, FRZ_04_one_user_frozen) {
     }
 }
 
+/* A key that changes nothing is said to. */
+Test(cases, optimizers_that_train_nothing) {
+    accepted(MODEL("      c: {op: conv2d, filters: 2, kernel: 1, frozen: true, weights: random, "
+                   "optimizer: {op: sgd, lr: 1}}\n"),
+             "m.yaml:8:93: warning: the optimizer of 'net.c' trains nothing");
+    accepted(MODEL("      r: {op: relu, optimizer: {op: sgd, lr: 1}}\n"),
+             "m.yaml:8:37: warning: the optimizer of 'net.r' trains nothing");
+}
+
 /* ---- streams ---- */
 
 /* A feeds the loss, B a metric that is read every second step, C (frozen) nothing. */
@@ -487,6 +496,25 @@ Test(cases, AUG_03_draws_on_every_schedule) {
     cr_expect_str_neq(seeds[0], seeds[1]);
     free(seeds[0]);
     free(seeds[1]);
+}
+
+/* The way of shapes of a mask is the mask's, though the image stands before it. */
+Test(cases, AUG_01_shapes_of_a_mask) {
+    refused("dagrun: 1\n"
+            "inputs: {image: {shape: [8, 8, 1], dtype: u8}, mask: {shape: [8, 8], dtype: u8}}\n"
+            "data: {batch: 4, train: {image: {synthetic: uniform}, mask: {synthetic: zeros}}}\n"
+            "subgraphs:\n"
+            "  net:\n"
+            "    nodes:\n"
+            "      flip: {op: random_flip, in: [image, mask], out: [img, msk]}\n"
+            "      norm: {op: normalize, in: img}\n"
+            "      logits: {op: conv2d, filters: 3, kernel: 3}\n"
+            "train: {losses: {ce: {op: cross_entropy, in: [net.logits, net.msk]}}, optimizer: {op: "
+            "sgd, lr: 1}, steps: 1}\n",
+            "m.yaml:10:18: error: cross_entropy 'loss.ce': logits 'net.logits' [4, 6, 6, 3] want",
+            "m.yaml:7:7: note: its input 'net.msk' is [4, 8, 8]: mask [4, 8, 8] -> net.msk [4, 8, "
+            "8]",
+            "image [4, 8, 8, 1] -> net.img [4, 8, 8, 1] -> net.norm", NULL);
 }
 
 Test(cases, AUG_04_normalize_refuses) {
