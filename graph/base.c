@@ -1,16 +1,12 @@
-/* Assertions, the arena, growable arrays and text, hashing, the name map, atomic file writing.
+/* Assertions, the arena, growable arrays and text, hashing, the name map.
  *
  * An arena is a list of chunks that grow with it; a reset keeps the largest for the next round, so
  * that a scratch arena stops asking the system after its first use. No state outside the arenas. */
 #include "graph/base.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 _Noreturn void dr_assert_failed(const char *cond, const char *file, int line) {
@@ -296,107 +292,4 @@ uint32_t dr_map_put(struct dr_map *m, const char *key, uint32_t value) {
     }
     s->value = value;
     return old;
-}
-
-/* ---- files ---- */
-int dr_make_folders(const char *path_of_file) {
-    char *p = strdup(path_of_file);
-    if (!p)
-        return ENOMEM;
-    int err = 0;
-    for (char *s = strchr(p + (*p == '/'), '/'); s && !err; s = strchr(s + 1, '/')) {
-        *s = 0;
-        struct stat st;
-        if (*p && mkdir(p, 0777) != 0) {
-            err = errno; /* EEXIST, or EROFS and EACCES above a folder that is there */
-            if (stat(p, &st) == 0)
-                err = S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
-        }
-        *s = '/';
-    }
-    free(p);
-    return err;
-}
-
-static int write_all(int fd, const char *bytes, size_t n) {
-    while (n) {
-        ssize_t got = write(fd, bytes, n < 1u << 30 ? n : 1u << 30);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return errno;
-        bytes += got;
-        n -= (size_t)got;
-    }
-    return fsync(fd) ? errno : 0;
-}
-
-/* The rename itself is durable only once its folder is synced; some file systems cannot do that
- * (EINVAL), which is no failure of the write. */
-static void sync_folder(char *path) {
-    char *slash = strrchr(path, '/');
-    if (slash)
-        slash[slash == path] = 0;
-    int fd = open(slash ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    (void)fsync(fd);
-    close(fd);
-}
-
-/* mkstemp makes files for their owner only; a new file should have the mode that open gives, and
- * an old one keep its own. Reading the umask would change it for other threads, so the name is
- * drawn here and opened with O_EXCL. */
-static int open_beside(const char *path, char *tmp, size_t cap) {
-    const char *slash = strrchr(path, '/');
-    int folder = slash ? (int)(slash + 1 - path) : 0;
-    for (uint32_t i = 0; i < 1000; i++) { /* short: the file's name may be as long as names get */
-        snprintf(tmp, cap, "%.*s.dagrun-%ld-%u", folder, path, (long)getpid(), i);
-        int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0 || errno != EEXIST)
-            return fd;
-    }
-    return -1;
-}
-
-int dr_write_file(const char *path, const void *bytes, size_t n) {
-    int err = dr_make_folders(path);
-    if (err)
-        return err;
-    struct stat st;
-    bool there = stat(path, &st) == 0;
-    if (there && S_ISDIR(st.st_mode))
-        return EISDIR;
-    if (there && !S_ISREG(st.st_mode)) { /* /dev/stdout, a pipe: nothing to replace */
-        int fd = open(path, O_WRONLY | O_CLOEXEC);
-        if (fd < 0)
-            return errno;
-        err = write_all(fd, bytes, n);
-        close(fd);
-        return err == EINVAL || err == ENOTSUP ? 0 : err; /* they cannot be synced */
-    }
-    char *real = there ? realpath(path, NULL) : strdup(path); /* through a symbolic link */
-    if (!real)
-        return errno;
-    size_t cap = strlen(real) + 64;
-    char *tmp = malloc(cap);
-    int fd = tmp ? open_beside(real, tmp, cap) : -1;
-    if (fd < 0) {
-        err = tmp ? errno : ENOMEM;
-    } else {
-        if (there)
-            (void)fchmod(fd, st.st_mode & 07777);
-        err = write_all(fd, bytes, n);
-        if (close(fd) && !err)
-            err = errno;
-        if (!err && rename(tmp, real))
-            err = errno;
-        if (err)
-            (void)unlink(tmp);
-        else
-            sync_folder(real);
-    }
-    free(tmp);
-    free(real);
-    return err;
 }

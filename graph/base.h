@@ -66,4 +66,12 @@ uint32_t dr_map_put(struct dr_map *m, const char *key, uint32_t value); /* the o
 int dr_write_file(const char *path, const void *bytes, size_t n);
 int dr_make_folders(const char *path_of_file); /* all folders above a file; 0 or errno */
 
+/* The same piece by piece: after dr_file_create exactly one of commit and drop, which free it. Each
+ * returns 0 or errno. */
+struct dr_file;
+int dr_file_create(struct dr_file **out, const char *path);
+int dr_file_write(struct dr_file *f, const void *bytes, size_t n);
+int dr_file_commit(struct dr_file *f);
+void dr_file_drop(struct dr_file *f); /* the file at `path` stays as it was; NULL is fine */
+
 #endif
