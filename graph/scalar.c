@@ -107,10 +107,6 @@ bool dr_parse_int(const char *s, int64_t *out) {
     return parse_int(s, out) == OK;
 }
 
-bool dr_parse_float(const char *s, double *out) {
-    return parse_float(s, out) == OK;
-}
-
 /* ---- values of a file ---- */
 static bool int_range_error(struct dr_diag *d, const struct dr_yaml *y, const char *what,
                             bool below, int64_t min, int64_t max) {

@@ -19,7 +19,6 @@ bool dr_scalar_word(struct dr_diag *d, const struct dr_yaml *y, const char *what
                     const char *const *words, uint32_t n, int32_t *out);
 /* Any non-empty scalar as text. */
 bool dr_scalar_text(struct dr_diag *d, const struct dr_yaml *y, const char *what, const char **out);
-/* Pure parsers of the same grammars, for text that is not in a file (command line). */
+/* The same grammar for text that is not in a file (command line). */
 bool dr_parse_int(const char *s, int64_t *out);
-bool dr_parse_float(const char *s, double *out);
 #endif

@@ -156,3 +156,15 @@ const char cli_quadrants_yaml[] =
     "  optimizer: {op: sgd, lr: 0.05, momentum: 0.9}\n"
     "  epochs: 6\n"
     "eval: {on: test, every: 1 epoch, metrics: {acc: {op: accuracy, in: [net.logits, label]}}}\n";
+
+struct cli_place cli_place_create(void) {
+    struct cli_place p = {.folder = cli_folder()};
+    cli_quadrants(p.folder, 84);
+    p.yaml = cli_file(p.folder, "q.yaml", cli_quadrants_yaml);
+    return p;
+}
+
+void cli_place_remove(struct cli_place *p) {
+    free(p->yaml);
+    cli_folder_remove(p->folder);
+}

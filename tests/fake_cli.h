@@ -24,4 +24,11 @@ void cli_quadrants(const char *folder, int n);
 /* A model that learns them: 2 epochs of batch 8 over 64 samples, 20 for evaluation. */
 extern const char cli_quadrants_yaml[];
 
+/* A fresh folder with both. */
+struct cli_place {
+    char *folder, *yaml;
+};
+struct cli_place cli_place_create(void);
+void cli_place_remove(struct cli_place *p);
+
 #endif

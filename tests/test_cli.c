@@ -8,24 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-struct place {
-    char *folder, *yaml;
-};
-
-static struct place set_up(void) {
-    struct place p = {.folder = cli_folder()};
-    cli_quadrants(p.folder, 84);
-    p.yaml = cli_file(p.folder, "q.yaml", cli_quadrants_yaml);
-    return p;
-}
-
-static void tear_down(struct place *p) {
-    free(p->yaml);
-    cli_folder_remove(p->folder);
-}
-
 /* "%" in `args` stands for the model. */
-static struct cli_run run(const struct place *p, const char *args) {
+static struct cli_run run(const struct cli_place *p, const char *args) {
     char line[4096];
     const char *mark = strchr(args, '%');
     if (mark)
@@ -36,7 +20,7 @@ static struct cli_run run(const struct place *p, const char *args) {
 }
 
 Test(cli, wrong_command_lines_exit_2) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     static const struct {
         const char *args, *says;
     } cases[] = {
@@ -80,7 +64,7 @@ Test(cli, wrong_command_lines_exit_2) {
         cr_expect_str_empty(r.out, "'%s' printed: %s", cases[i].args, r.out);
         cli_run_free(&r);
     }
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 Test(cli, help_and_version_go_to_stdout) {
@@ -135,7 +119,7 @@ Test(cli, ops_reference) {
 }
 
 Test(cli, no_cuda_is_exit_3) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     setenv("CUDA_VISIBLE_DEVICES", "", 1); /* also where there is one */
     struct cli_run r = run(&p, "--device cuda %");
     cr_expect_eq(r.code, 3, "exit %d: %s", r.code, r.err);
@@ -148,11 +132,11 @@ Test(cli, no_cuda_is_exit_3) {
     r = run(&p, "--device cpu --check %");
     cr_expect_eq(r.code, 0, "%s", r.err);
     cli_run_free(&r);
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 Test(cli, planning_modes) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     static const struct {
         const char *args, *says;
     } cases[] = {
@@ -175,7 +159,7 @@ Test(cli, planning_modes) {
         cr_expect_str_empty(r.err, "'%s': %s", cases[i].args, r.err);
         cli_run_free(&r);
     }
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 static void has_keys(const json_t *j, const char *const *keys, const char *what) {
@@ -184,7 +168,7 @@ static void has_keys(const json_t *j, const char *const *keys, const char *what)
 }
 
 Test(cli, json_objects) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     static const char *const base[] = {"model",     "version", "seed", "device",
                                        "precision", "plan",    NULL};
     static const char *const ran[] = {"steps",  "seconds", "steps_per_s", "images_per_s",
@@ -216,11 +200,11 @@ Test(cli, json_objects) {
         json_decref(j);
         cli_run_free(&r);
     }
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 Test(cli, a_run_learns_and_reports) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     struct cli_run r = run(&p, "--json %");
     cr_assert_eq(r.code, 0, "%s", r.err);
     json_t *j = json_loads(r.out, 0, NULL);
@@ -239,11 +223,11 @@ Test(cli, a_run_learns_and_reports) {
     cr_expect_eq(r.code, 0);
     cr_expect_null(strstr(r.out, "epoch"), "%s", r.out);
     cli_run_free(&r);
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 Test(cli, output_file) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     char args[4096], path[1024];
     snprintf(path, sizeof path, "%s/new/plan.dot", p.folder);
     snprintf(args, sizeof args, "--dot -o %s %%", path);
@@ -261,22 +245,22 @@ Test(cli, output_file) {
         cr_expect_not_null(strstr(r.err, "cannot write"), "%s", r.err);
         cli_run_free(&r);
     }
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 Test(cli, precision_is_said_once) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     struct cli_run r = run(&p, "--set precision=bf16 --set train.epochs=1 --json %");
     cr_expect_eq(r.code, 0, "%s", r.err);
     const char *first = strstr(r.err, "precision bf16");
     cr_expect(first && !strstr(first + 1, "precision bf16"), "%s", r.err);
     cr_expect_not_null(strstr(r.out, "\"fp32\""));
     cli_run_free(&r);
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 Test(cli, what_is_not_in_this_version) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     static const struct {
         const char *args, *says;
     } cases[] = {
@@ -291,5 +275,5 @@ Test(cli, what_is_not_in_this_version) {
         cr_expect_not_null(strstr(r.err, cases[i].says), "%s", r.err);
         cli_run_free(&r);
     }
-    tear_down(&p);
+    cli_place_remove(&p);
 }

@@ -11,22 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct place {
-    char *folder, *yaml;
-};
-
-static struct place set_up(void) {
-    struct place p = {.folder = cli_folder()};
-    cli_quadrants(p.folder, 84);
-    p.yaml = cli_file(p.folder, "q.yaml", cli_quadrants_yaml);
-    return p;
-}
-
-static void tear_down(struct place *p) {
-    free(p->yaml);
-    cli_folder_remove(p->folder);
-}
-
 struct outcome {
     bool good;
     enum dr_exit code;
@@ -72,7 +56,7 @@ static void on_evaluated(void *ctx, int64_t steps, const struct dr_tally *t) {
 }
 
 /* `sets`: assignments of --set, ended by NULL. */
-static void run(const struct place *p, const char *const *sets, uint32_t threads, int64_t steps,
+static void run(const struct cli_place *p, const char *const *sets, uint32_t threads, int64_t steps,
                 struct outcome *o) {
     uint32_t n = 0;
     while (sets[n])
@@ -104,7 +88,7 @@ static void run(const struct place *p, const char *const *sets, uint32_t threads
 }
 
 Test(run, exactly_the_steps_in_order) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     static const char *const none[] = {NULL};
     for (int64_t steps = 1; steps <= 17; steps++) {
         struct outcome o = {.stop_at = -1};
@@ -115,11 +99,11 @@ Test(run, exactly_the_steps_in_order) {
         cr_expect_eq(o.epochs, (uint32_t)((steps + 7) / 8)); /* 64 samples, batch 8 */
         cr_expect_eq(o.evals, (uint32_t)((steps + 7) / 8));
     }
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 Test(run, same_bits_for_every_schedule) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     static const char *const policies[] = {"sequential", "stage", "matching", "list"};
     static const char *const depths[] = {"off", "1", "2", "auto"};
     for (int64_t steps = 9; steps <= 12; steps++) { /* every remainder of U = 1, 2, 4 */
@@ -140,11 +124,11 @@ Test(run, same_bits_for_every_schedule) {
                     cr_expect_eq(o.encoder, want.encoder);
                 }
     }
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 Test(run, evaluation_changes_nothing) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     static const char *const sets[][2] = {
         {"eval.every=1 epoch", NULL}, {"eval.every=3 steps", NULL}, {"eval.every=4 epochs", NULL}};
     struct outcome o[3];
@@ -159,22 +143,22 @@ Test(run, evaluation_changes_nothing) {
     cr_expect_eq(o[0].evals, 2u);
     cr_expect_eq(o[1].evals, 6u); /* after steps 3, 6, 9, 12, 15 and at the end */
     cr_expect_eq(o[2].evals, 1u);
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 /* 20 samples in batches of 8: the padding must not count. */
 Test(run, every_sample_is_evaluated_once) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     struct outcome o = {.stop_at = -1};
     static const char *const none[] = {NULL};
     run(&p, none, 2, 5, &o);
     const double hits = o.acc * 20;
     cr_expect_float_eq(hits, round(hits), 1e-9, "accuracy %g is no multiple of 1/20", o.acc);
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 Test(run, a_loss_that_is_not_finite) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     static const char *const depths[] = {"schedule.pipeline=off", "schedule.pipeline=auto"};
     for (int i = 0; i < 2; i++) {
         /* the decay alone multiplies each weight by about -1e5 a step */
@@ -195,12 +179,12 @@ Test(run, a_loss_that_is_not_finite) {
         cr_expect(before.good, "%s", before.text);
         cr_expect_eq(o.weights, before.weights);
     }
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 /* A NaN in the data: the message names the node that copies it and a batch with that sample. */
 Test(run, a_sample_that_is_not_finite) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     enum { N = 84, BAD = 37 };
     static float image[N * 16];
     char path[1024];
@@ -217,11 +201,11 @@ Test(run, a_sample_that_is_not_finite) {
     cr_expect_not_null(strstr(o.text, "first at node 'data.image'"), "%s", o.text);
     cr_expect_not_null(strstr(o.text, "37"), "%s", o.text);
     cr_expect(o.r.steps < 8, "every sample comes in the first epoch");
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 Test(run, interruption_finishes_the_step) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     static const char *const none[] = {NULL};
     struct outcome o = {.stop_at = 10}, same = {.stop_at = -1};
     run(&p, none, 2, 48, &o);
@@ -232,7 +216,7 @@ Test(run, interruption_finishes_the_step) {
     run(&p, none, 2, o.r.steps, &same);
     cr_expect_eq(o.records, same.records);
     cr_expect_eq(o.weights, same.weights);
-    tear_down(&p);
+    cli_place_remove(&p);
 }
 
 static int count_steps(void *ctx, int64_t step, double loss) {
@@ -242,7 +226,7 @@ static int count_steps(void *ctx, int64_t step, double loss) {
 }
 
 Test(run, embedding) {
-    struct place p = set_up();
+    struct cli_place p = cli_place_create();
     char why[512] = "";
     int64_t seen = 0;
     cr_expect_null(dagrun_open("/nowhere.yaml", NULL, why, sizeof why));
@@ -269,5 +253,5 @@ Test(run, embedding) {
     cr_expect_eq(dagrun_weight(d, "net.logits.nothing", w, 16), 0u);
     cr_expect_eq(dagrun_run(d, why, sizeof why), 1);
     dagrun_close(d);
-    tear_down(&p);
+    cli_place_remove(&p);
 }

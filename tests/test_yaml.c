@@ -563,9 +563,8 @@ Test(scalar, YML_01_numbers) {
         dr_printf(arena, "k: '%s...' is not a whole number", repeat("", "\xE6\x97\xA5", 13, "")));
     cr_assert(v == 77 && f == 77, "nothing is stored after an error");
     cr_assert(dr_parse_int("12", &v) && v == 12);
-    cr_assert(dr_parse_float("-2.5e1", &f) && f == -25);
-    cr_assert_not(dr_parse_int("12 ", &v) || dr_parse_int("", &v) || dr_parse_float("", &f));
-    cr_assert_not(dr_parse_float("1e999", &f) || dr_parse_int("99999999999999999999", &v));
+    cr_assert_not(dr_parse_int("12 ", &v) || dr_parse_int("", &v));
+    cr_assert_not(dr_parse_int("99999999999999999999", &v));
 }
 
 /* A locale with a decimal comma, compiled on the spot: machines rarely have one installed. */

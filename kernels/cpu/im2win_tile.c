@@ -26,16 +26,6 @@ typedef int32_t ints4 __attribute__((vector_size(16)));
 #define STORE(p, v) (*(vec4_unaligned *)(p) = (v))
 #define FMA(a, b, c) ((a) * (b) + (c))
 #include "kernels/cpu/im2win_tile.h"
-#undef TILE
-#undef TARGET
-#undef VEC
-#undef INTS
-#undef LANES
-#undef ROWS
-#undef SET1
-#undef LOAD
-#undef STORE
-#undef FMA
 static const struct dr_tiles portable = {"portable 6x8", 6, 8, fprop_portable, wgrad_portable};
 
 #if defined(__x86_64__)
@@ -53,16 +43,6 @@ typedef int32_t ints8 __attribute__((vector_size(32)));
 #define STORE(p, v) _mm256_storeu_ps(p, v)
 #define FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
 #include "kernels/cpu/im2win_tile.h"
-#undef TILE
-#undef TARGET
-#undef VEC
-#undef INTS
-#undef LANES
-#undef ROWS
-#undef SET1
-#undef LOAD
-#undef STORE
-#undef FMA
 static const struct dr_tiles avx2 = {"avx2 6x16", 6, 16, fprop_avx2, wgrad_avx2};
 
 typedef int32_t ints16 __attribute__((vector_size(64)));

@@ -1,7 +1,7 @@
 /* The two register tiles of im2win, a template without guard: im2win_tile.c includes it once an
  * instruction set, with TILE(name), TARGET, VEC, INTS (as many ints), LANES, ROWS, SET1, LOAD,
- * STORE and FMA defined. Both keep ROWS x 2 vectors of sums in registers and broadcast one value a
- * row:
+ * STORE and FMA defined; it undefines them. Both keep ROWS x 2 vectors of sums in registers and
+ * broadcast one value a row:
  *
  *   fprop  a row is a pixel: its window's next value, times that value's weights for nr filters
  *   wgrad  a row is a place in the window: that value of pixel p, times pixel p's nr gradients
@@ -142,3 +142,13 @@ TARGET static void TILE(wgrad)(const struct dr_tile_wgrad *t) {
 #undef CASE
 #undef MULTIPLY_ADD
 #undef NR
+#undef TILE
+#undef TARGET
+#undef VEC
+#undef INTS
+#undef LANES
+#undef ROWS
+#undef SET1
+#undef LOAD
+#undef STORE
+#undef FMA
