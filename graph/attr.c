@@ -5,6 +5,16 @@
 #include <math.h>
 #include <string.h>
 
+const char *const dr_activation_word[DR_ACTIVATIONS] = {
+    [DR_ACT_NONE] = "none",
+    [DR_ACT_RELU] = "relu",
+    [DR_ACT_TANH] = "tanh",
+    [DR_ACT_SIGMOID] = "sigmoid",
+    [DR_ACT_LEAKY_RELU] = "leaky_relu",
+    [DR_ACT_GELU] = "gelu",
+    [DR_ACT_SILU] = "silu",
+};
+
 const struct dr_op *dr_op_find(const struct dr_op_table *t, const char *name) {
     for (uint32_t i = 0; i < t->n; i++) {
         if (strcmp(t->op[i]->name, name) == 0) {

@@ -284,9 +284,7 @@ static void keep_outputs(struct build *b, uint32_t decl, const uint32_t *value) 
 
 /* X with an activation: node X gives value "X:pre", node "X:relu" turns that into value X. */
 static uint32_t add_activation(struct build *b, const struct dr_decl *d, uint32_t pre) {
-    static const char *const names[DR_ACTIVATIONS] = {
-        [DR_ACT_RELU] = "relu", [DR_ACT_TANH] = "tanh"};
-    const struct dr_op *op = dr_op_find(b->m->ops, names[d->activation]);
+    const struct dr_op *op = dr_op_find(b->m->ops, dr_activation_word[d->activation]);
     DR_ASSERT(op);
     struct dr_decl like = *d;
     like.share = DR_NONE;

@@ -9,11 +9,17 @@
 #include "graph/passes.h"
 #include <string.h>
 
-static int32_t activation_of(const struct dr_node *n) {
-    static const char *const name[DR_ACTIVATIONS] = {NULL, "relu", "tanh"};
-    for (int32_t i = 1; i < DR_ACTIVATIONS; i++) {
-        if (strcmp(n->op->name, name[i]) == 0) {
-            return n->n_in == 1 && n->n_out == 1 ? i : DR_ACT_NONE;
+/* A kernel knows an activation with its default attributes only. */
+static bool has_defaults(struct dr_graph *g, const struct dr_node *n) {
+    void *def = dr_alloc(g->arena, n->op->attrs_bytes + 1);
+    dr_attrs_default(n->op, def);
+    return memcmp(n->attrs, def, n->op->attrs_bytes) == 0;
+}
+
+static int32_t activation_of(struct dr_graph *g, const struct dr_node *n) {
+    for (int32_t i = DR_ACT_NONE + 1; i < DR_ACT_FUSED; i++) {
+        if (strcmp(n->op->name, dr_activation_word[i]) == 0) {
+            return n->n_in == 1 && n->n_out == 1 && has_defaults(g, n) ? i : DR_ACT_NONE;
         }
     }
     return DR_ACT_NONE;
@@ -36,7 +42,7 @@ struct dr_graph *dr_pass_fuse(struct dr_graph *g) {
     uint32_t fused = 0;
     for (uint32_t i = 0; i < g->node.n; i++) {
         const struct dr_node *n = &g->node.at[i];
-        const int32_t a = activation_of(n);
+        const int32_t a = activation_of(g, n);
         to[i] = i;
         if (a == DR_ACT_NONE || g->value.at[n->in[0]].kind != DR_STEP) {
             continue;

@@ -43,26 +43,15 @@ static const struct dr_yaml *substitute(struct dr_load *l, const struct dr_yaml 
     return copy ? copy : y;
 }
 
-/* relu, tanh, none; others that exist as ops come later. */
 static bool read_activation(struct dr_load *l, const struct dr_op *op, const struct dr_yaml *y,
                             const char *what, enum dr_activation *out) {
-    static const char *const words[DR_ACTIVATIONS] = {
-        [DR_ACT_NONE] = "none", [DR_ACT_RELU] = "relu", [DR_ACT_TANH] = "tanh"};
-    static const char *const later[] = {"leaky_relu", "gelu", "silu", "sigmoid"};
     if (!(op->flags & DR_OP_ACTIVATION) && !(op->flags & DR_OP_LATER)) {
         return dr_error(l->d, y->mark, "%s: %s takes no `activation`; write it as a node", what,
                         op->name);
     }
-    for (uint32_t i = 0; y->kind == DR_YAML_SCALAR && i < sizeof later / sizeof *later; i++) {
-        if (strcmp(y->text, later[i]) == 0) {
-            dr_load_later(l, y->mark, dr_printf(l->a, "activation '%s'", later[i]),
-                          "has no kernel for it");
-            return true;
-        }
-    }
     int32_t word;
-    if (!dr_scalar_word(l->d, y, dr_printf(l->a, "%s: activation", what), words, DR_ACTIVATIONS,
-                        &word)) {
+    if (!dr_scalar_word(l->d, y, dr_printf(l->a, "%s: activation", what), dr_activation_word,
+                        DR_ACTIVATIONS, &word)) {
         return false;
     }
     *out = (enum dr_activation)word;

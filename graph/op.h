@@ -44,8 +44,21 @@ struct dr_attr {
     size_t offset;
 };
 
-/* ---- the activation that ops with DR_OP_ACTIVATION fuse; also ops of their own ---- */
-enum dr_activation { DR_ACT_NONE, DR_ACT_RELU, DR_ACT_TANH, DR_ACTIVATIONS };
+/* ---- the words of `activation:`; also ops of their own ---- */
+enum dr_activation {
+    DR_ACT_NONE,
+    DR_ACT_RELU,
+    DR_ACT_TANH,
+    DR_ACT_SIGMOID,
+    DR_ACT_LEAKY_RELU,
+    DR_ACT_FUSED,               /* those above kernels can apply as they store (DR_OP_FUSES): their
+                                   gradients read their output */
+    DR_ACT_GELU = DR_ACT_FUSED, /* those from here on stay nodes */
+    DR_ACT_SILU,
+    DR_ACTIVATIONS
+};
+/* "none", "relu", ...: the word, and the op's name. graph/attr.c */
+extern const char *const dr_activation_word[DR_ACTIVATIONS];
 
 /* ---- shape inference ---- */
 struct dr_infer {

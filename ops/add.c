@@ -8,24 +8,6 @@ struct add_attrs {
     int32_t activation;
 };
 
-static bool add_infer(struct dr_infer *c) {
-    const uint32_t n = c->g->node.at[c->node].n_in;
-    if (!dr_need_all_f32(c))
-        return false;
-    const struct dr_value *a = dr_infer_in(c, 0);
-    enum dr_meaning meaning = a->meaning;
-    for (uint32_t i = 1; i < n; i++) {
-        const struct dr_value *b = dr_infer_in(c, i);
-        if (!dr_shape_equal(&a->shape, &b->shape))
-            return dr_infer_error(c, "its inputs differ in shape: '%s' is %s, '%s' is %s", a->name,
-                                  dr_shape_text(c->g->arena, &a->shape), b->name,
-                                  dr_shape_text(c->g->arena, &b->shape));
-        if (b->meaning != meaning)
-            meaning = DR_PLAIN;
-    }
-    return dr_infer_out(c, NULL, DR_F32, a->shape, meaning);
-}
-
 static void add_grad(struct dr_grad *c) {
     const uint32_t n = c->g->node.at[c->node].n_in;
     for (uint32_t i = 0; i < n; i++)
@@ -56,7 +38,7 @@ const struct dr_op dr_op_add = {
     .min_in = 2,
     .max_in = UINT32_MAX,
     .outputs = 1,
-    .infer = add_infer,
+    .infer = dr_infer_same_shapes,
     .grad = add_grad,
     .cost = add_cost,
     .cpu = add_cpu,

@@ -25,6 +25,24 @@ bool dr_need_rank(struct dr_infer *c, uint32_t i, uint32_t rank, const char *lay
                           dr_shape_text(c->g->arena, &v->shape), layout);
 }
 
+bool dr_infer_same_shapes(struct dr_infer *c) {
+    const uint32_t n = c->g->node.at[c->node].n_in;
+    if (!dr_need_all_f32(c))
+        return false;
+    const struct dr_value *a = dr_infer_in(c, 0);
+    enum dr_meaning meaning = a->meaning;
+    for (uint32_t i = 1; i < n; i++) {
+        const struct dr_value *b = dr_infer_in(c, i);
+        if (!dr_shape_equal(&a->shape, &b->shape))
+            return dr_infer_error(c, "its inputs differ in shape: '%s' is %s, '%s' is %s", a->name,
+                                  dr_shape_text(c->g->arena, &a->shape), b->name,
+                                  dr_shape_text(c->g->arena, &b->shape));
+        if (b->meaning != meaning)
+            meaning = DR_PLAIN;
+    }
+    return dr_infer_out(c, NULL, DR_F32, a->shape, meaning);
+}
+
 int64_t dr_elements(const struct dr_value *v) {
     int64_t n = 0;
     const bool fits = dr_shape_elements(&v->shape, &n);

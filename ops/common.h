@@ -10,6 +10,8 @@
 bool dr_need_f32(struct dr_infer *c, uint32_t i);
 /* All inputs are f32 (the node's inputs so far, states included). */
 bool dr_need_all_f32(struct dr_infer *c);
+/* `infer` of pointwise ops: f32 inputs of one shape, nothing broadcast; one output like them. */
+bool dr_infer_same_shapes(struct dr_infer *c);
 /* Input i must have this rank; `layout` is for people: "[N, H, W, C]". */
 bool dr_need_rank(struct dr_infer *c, uint32_t i, uint32_t rank, const char *layout);
 /* The same for an internal op, whose operands a pass chose: a mismatch is a programmer's mistake.

@@ -2,7 +2,6 @@
  * optimizers with their attributes, so that a file that uses one gets one clear error instead of
  * "unknown". An op leaves this file when its kernel comes. */
 #include "ops/labels.h"
-#include <math.h>
 
 #define LATER(id, text, more, least, most, outs)                                                   \
     .name = #id, .doc = text, .flags = DR_OP_LATER | (more), .min_in = least, .max_in = most,      \
@@ -244,84 +243,6 @@ const struct dr_op dr_op_dropout = {
 const struct dr_op dr_op_argmax = {
     LATER(argmax, "Index of the largest value of the last axis: u8 to 256 channels, else i32.", 0,
           1, 1, 1),
-};
-
-/* ---- Pointwise ---- */
-
-const struct dr_op dr_op_sub = {
-    LATER(sub, "Difference of two values of one shape.", DR_OP_POINTWISE, 2, 2, 1),
-};
-
-const struct dr_op dr_op_mul = {
-    LATER(mul, "Product of two values of one shape.", DR_OP_POINTWISE, 2, 2, 1),
-};
-
-const struct dr_op dr_op_div = {
-    LATER(div, "Quotient of two values of one shape.", DR_OP_POINTWISE, 2, 2, 1),
-};
-
-const struct dr_op dr_op_abs = {
-    LATER(abs, "Absolute value.", DR_OP_POINTWISE, 1, 1, 1),
-};
-
-const struct dr_op dr_op_sqrt = {
-    LATER(sqrt, "Square root.", DR_OP_POINTWISE, 1, 1, 1),
-};
-
-struct clamp {
-    double min;
-    double max;
-};
-static const struct dr_attr clamp_attrs[] = {
-    {.name = "min",
-     .doc = "lower bound",
-     .kind = DR_ATTR_FLOAT,
-     .def = -INFINITY,
-     .min = -1e+30,
-     .max = 1e+30,
-     .offset = offsetof(struct clamp, min)},
-    {.name = "max",
-     .doc = "upper bound",
-     .kind = DR_ATTR_FLOAT,
-     .def = INFINITY,
-     .min = -1e+30,
-     .max = 1e+30,
-     .offset = offsetof(struct clamp, max)},
-};
-
-const struct dr_op dr_op_clamp = {
-    LATER(clamp, "Between min and max.", DR_OP_POINTWISE, 1, 1, 1),
-    ATTRS(clamp),
-};
-
-struct leaky_relu {
-    double slope;
-};
-static const struct dr_attr leaky_relu_attrs[] = {
-    {.name = "slope",
-     .doc = "slope below zero",
-     .kind = DR_ATTR_FLOAT,
-     .def = 0.01,
-     .min = -1000000.0,
-     .max = 1000000.0,
-     .offset = offsetof(struct leaky_relu, slope)},
-};
-
-const struct dr_op dr_op_leaky_relu = {
-    LATER(leaky_relu, "x where x > 0, else slope * x.", DR_OP_POINTWISE, 1, 1, 1),
-    ATTRS(leaky_relu),
-};
-
-const struct dr_op dr_op_gelu = {
-    LATER(gelu, "x * Phi(x), exact.", DR_OP_POINTWISE, 1, 1, 1),
-};
-
-const struct dr_op dr_op_silu = {
-    LATER(silu, "x * sigmoid(x).", DR_OP_POINTWISE, 1, 1, 1),
-};
-
-const struct dr_op dr_op_sigmoid = {
-    LATER(sigmoid, "1 / (1 + exp(-x)).", DR_OP_POINTWISE, 1, 1, 1),
 };
 
 /* ---- Losses and metrics ---- */

@@ -171,7 +171,7 @@ void lab_norm_cases(struct lab *l) {
         const struct dr_shape s = DR_SHAPE(size[i][0], size[i][1]);
         norm(l, "batch_norm", s, act, 0);
         norm(l, "batch_norm_infer", s, act, 0);
-        act = (act + 1) % DR_ACTIVATIONS;
+        act = (act + 1) % DR_ACT_FUSED;
     }
     norm(l, "batch_norm", DR_SHAPE(3, 4, 5, 6), DR_ACT_RELU, 0);
     norm(l, "batch_norm_infer", DR_SHAPE(3, 4, 5, 6), DR_ACT_RELU, 0);

@@ -414,7 +414,7 @@ void lab_linear_cases(struct lab *l) {
                                       {31, 257, 255}};
     char yaml[64];
     for (size_t i = 0; i < DR_COUNT(size); i++) {
-        for (int act = DR_ACT_NONE; act < DR_ACTIVATIONS; act++) {
+        for (int act = DR_ACT_NONE; act < DR_ACT_FUSED; act++) {
             const bool bias = (i + (size_t)act) % 2 == 0;
             struct lab_case c = lab_case(l, size[i][0]);
             const uint32_t x = lab_floats(&c, "x", DR_SHAPE(size[i][0], size[i][1]), NULL);

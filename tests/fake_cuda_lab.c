@@ -99,10 +99,8 @@ static void fail(struct lab *l, const char *op, const char *fmt, ...) {
 uint32_t lab_node(struct lab_case *c, const char *op, const char *yaml, int act, const uint32_t *in,
                   uint32_t n_in) {
     if (!c->label[0]) {
-        snprintf(c->label, sizeof c->label, "%s %.300s%s", op, yaml,
-                 act == DR_ACT_RELU   ? " relu"
-                 : act == DR_ACT_TANH ? " tanh"
-                                      : "");
+        snprintf(c->label, sizeof c->label, "%s %.300s %s", op, yaml,
+                 act == DR_ACT_NONE ? "" : dr_activation_word[act]);
     }
     void *attrs = rig_attrs(&c->r, op, yaml);
     if (attrs && act != DR_ACT_NONE) {
@@ -147,7 +145,18 @@ void lab_expect(struct lab_case *c, const char *op, const float *want) {
 
 /* ---- references in double ---- */
 static double activated(double v, int act) {
-    return act == DR_ACT_RELU ? (v <= 0 ? 0 : v) : act == DR_ACT_TANH ? tanh(v) : v;
+    switch (act) {
+    case DR_ACT_RELU:
+        return v <= 0 ? 0 : v;
+    case DR_ACT_TANH:
+        return tanh(v);
+    case DR_ACT_SIGMOID:
+        return 1 / (1 + exp(-v));
+    case DR_ACT_LEAKY_RELU:
+        return v > 0 ? v : v * 0.01;
+    default:
+        return v;
+    }
 }
 
 /* x [m, in], w [out, in], b [out] or NULL -> y [m, out]; and its gradients. */
@@ -257,13 +266,17 @@ static bool exact(const struct dr_node *n) {
     static const char *const ops[] = {"random_flip", "max_pool2d",  "max_pool2d_grad",
                                       "flatten",     "reshape",     "reshape_grad",
                                       "concat",      "concat_grad", "relu",
-                                      "relu_grad",   "guard",       "accuracy"};
+                                      "relu_grad",   "guard",       "accuracy",
+                                      "sub",         "mul",         "neg",
+                                      "abs",         "abs_grad",    "clamp",
+                                      "clamp_grad",  "leaky_relu",  "leaky_relu_grad"};
     for (size_t i = 0; i < DR_COUNT(ops); i++) {
         if (strcmp(ops[i], n->op->name) == 0) {
             return true;
         }
     }
-    return strcmp(n->op->name, "add") == 0 && *(const int32_t *)n->attrs != DR_ACT_TANH;
+    const int32_t act = strcmp(n->op->name, "add") == 0 ? *(const int32_t *)n->attrs : DR_ACT_FUSED;
+    return act != DR_ACT_FUSED && act != DR_ACT_TANH && act != DR_ACT_SIGMOID;
 }
 
 static double item(enum dr_dtype t, const void *p, int64_t i) {

@@ -40,12 +40,12 @@ static void pointwise_cases(struct lab *l) {
         unary(l, "relu", size[i], true);
         unary(l, "tanh", size[i], false);
         unary(l, "tanh", size[i], true);
-        for (int act = DR_ACT_NONE; act < DR_ACTIVATIONS; act++) {
+        for (int act = DR_ACT_NONE; act < DR_ACT_FUSED; act++) {
             add(l, 2, size[i], act);
         }
     }
     for (size_t i = 0; i < DR_COUNT(addends); i++) {
-        for (int act = DR_ACT_NONE; act < DR_ACTIVATIONS; act++) {
+        for (int act = DR_ACT_NONE; act < DR_ACT_FUSED; act++) {
             add(l, addends[i], 1000, act);
         }
     }
@@ -293,9 +293,9 @@ int main(int argc, char **argv) {
     DR_ASSERT(l.tally);
     printf("on %s, seed %llu\n", l.device.name, (unsigned long long)l.random);
     fflush(stdout);
-    void (*const groups[])(struct lab *) = {pointwise_cases, shape_cases,      pool_cases,
-                                            augment_cases,   lab_class_cases,  lab_norm_cases,
-                                            lab_step_cases,  lab_linear_cases, lab_conv_cases};
+    void (*const groups[])(struct lab *) = {
+        pointwise_cases, lab_map_cases,  shape_cases,    pool_cases,       augment_cases,
+        lab_class_cases, lab_norm_cases, lab_step_cases, lab_linear_cases, lab_conv_cases};
     for (size_t i = 0; i < DR_COUNT(groups); i++) {
         groups[i](&l);
     }

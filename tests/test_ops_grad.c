@@ -38,6 +38,27 @@ static void tanh_ref(const struct operands *o, double *y) {
     for (int64_t i = 0, n = count(&o->y); i < n; i++)
         y[i] = tanh(o->x[0][i]);
 }
+static void map_ref(const struct operands *o,
+                    double *y) { /* p[0]: which; p[1]: of positive numbers */
+    for (int64_t i = 0, n = count(&o->y); i < n; i++) {
+        const double a = o->x[0][i], b = o->n > 1 ? o->x[1][i] : 0;
+        const double all[] = {a - b,
+                              a * b,
+                              a / b,
+                              fabs(a),
+                              sqrt(a),
+                              a < -0.5 ? -0.5 : fmin(a, 0.75),
+                              fmax(a, -0.25),
+                              a > 0 ? a : 0.01 * a,
+                              a > 0 ? a : -0.5 * a,
+                              1 / (1 + exp(-a)),
+                              a / (1 + exp(-a)),
+                              a * 0.5 * (1 + erf(a / sqrt(2))),
+                              0.5 * a *
+                                  (1 + tanh(sqrt(2 / acos(-1)) * (a + 0.044715 * a * a * a)))};
+        y[i] = all[o->p[0]];
+    }
+}
 static void add_ref(const struct operands *o, double *y) {
     for (int64_t i = 0, n = count(&o->y); i < n; i++) {
         y[i] = 0;
@@ -123,6 +144,27 @@ static void conv_ref(const struct operands *o, double *y) { /* p: stride dilatio
             }
     }
 }
+/* Every pixel adds its filter to the output; p: as conv_ref's */
+static void conv_transpose_ref(const struct operands *o, double *y) {
+    const int *p = o->p;
+    const int64_t *d = o->s[0].dim, *f = o->s[1].dim, *e = o->y.dim;
+    const int64_t cg = d[3] / p[4], kg = f[3];
+    for (int64_t i = 0, n = count(&o->y); i < n; i++)
+        y[i] = o->n > 2 ? o->x[2][i % e[3]] : 0;
+    for (int64_t i = 0, n = count(&o->s[0]); i < n; i++) {
+        const int64_t c = i % d[3], wi = i / d[3] % d[2], hi = i / d[3] / d[2] % d[1];
+        const int64_t b = i / d[3] / d[2] / d[1];
+        for (int64_t t = 0, taps = f[1] * f[2]; t < taps; t++) {
+            const int64_t h = hi * p[0] + t / f[2] * p[1] - p[2];
+            const int64_t w = wi * p[0] + t % f[2] * p[1] - p[3];
+            if (h < 0 || h >= e[1] || w < 0 || w >= e[2])
+                continue;
+            for (int64_t k = 0; k < kg; k++)
+                y[((b * e[1] + h) * e[2] + w) * e[3] + c / cg * kg + k] +=
+                    o->x[0][i] * o->x[1][(c * taps + t) * kg + k];
+        }
+    }
+}
 /* x, weight, bias, running_mean, running_var; p[0]: by the batch's statistics */
 static void norm_ref(const struct operands *o, double *y) {
     const int64_t c = last(&o->y), rows = count(&o->y) / c;
@@ -193,6 +235,19 @@ static const struct grad_case cases[] = {
     {"relu", "{}", relu_ref, {0}, 1, {S4(2, 3, 2, 3)}, 0, true},
     {"tanh", "{}", tanh_ref, {0}, 1, {S2(3, 5)}, 0, false},
     {"add", "{}", add_ref, {0}, 3, {S3(2, 3, 2), S3(2, 3, 2), S3(2, 3, 2)}, 0, false},
+    {"sub", "{}", map_ref, {0}, 2, {S3(2, 3, 2), S3(2, 3, 2)}, 0, false},
+    {"mul", "{}", map_ref, {1}, 2, {S3(2, 3, 2), S3(2, 3, 2)}, 0, false},
+    {"div", "{}", map_ref, {2, 1}, 2, {S3(2, 3, 2), S3(2, 3, 2)}, 0, true},
+    {"abs", "{}", map_ref, {3}, 1, {S3(2, 3, 2)}, 0, true},
+    {"sqrt", "{}", map_ref, {4, 1}, 1, {S3(2, 3, 2)}, 0, true},
+    {"clamp", "{min: -0.5, max: 0.75}", map_ref, {5}, 1, {S3(5, 3, 3)}, 0, true},
+    {"clamp", "{min: -0.25}", map_ref, {6}, 1, {S3(5, 3, 3)}, 0, true},
+    {"leaky_relu", "{}", map_ref, {7}, 1, {S3(2, 3, 2)}, 0, true},
+    {"leaky_relu", "{negative_slope: -0.5}", map_ref, {8}, 1, {S3(2, 3, 2)}, 0, true},
+    {"sigmoid", "{}", map_ref, {9}, 1, {S2(3, 7)}, 0, false},
+    {"silu", "{}", map_ref, {10}, 1, {S2(3, 7)}, 0, false},
+    {"gelu", "{}", map_ref, {11}, 1, {S2(3, 7)}, 0, false},
+    {"gelu", "{approximate: tanh}", map_ref, {12}, 1, {S2(3, 7)}, 0, false},
     {"linear", "{features: 4}", linear_ref, {0}, 1, {S2(3, 5)}, 0, false},
     {"linear", "{features: 1, bias: no}", linear_ref, {0}, 1, {S2(33, 2)}, 0, false},
     {"linear", "{features: 35}", linear_ref, {0}, 1, {S4(2, 2, 3, 2)}, 0, false},
@@ -235,6 +290,39 @@ static const struct grad_case cases[] = {
      {2, 2, 2, 1, 2},
      1,
      {S4(2, 6, 7, 4)},
+     0,
+     false},
+    {"conv_transpose2d",
+     "{filters: 4, kernel: 2, stride: 2}",
+     conv_transpose_ref,
+     {2, 1, 0, 0, 1},
+     1,
+     {S4(2, 3, 4, 3)},
+     0,
+     false},
+    {"conv_transpose2d",
+     "{filters: 3, kernel: 3, stride: 2, padding: 1, output_padding: 1, bias: no}",
+     conv_transpose_ref,
+     {2, 1, 1, 1, 1},
+     1,
+     {S4(1, 4, 3, 5)},
+     0,
+     false},
+    {"conv_transpose2d",
+     "{filters: 6, kernel: [2, 3], stride: 3, dilation: 2, groups: 2, output_padding: [2, 0], "
+     "padding: {top: 2, left: 1, bottom: 0, right: 3}}",
+     conv_transpose_ref,
+     {3, 2, 2, 1, 2},
+     1,
+     {S4(2, 3, 4, 4)},
+     0,
+     false},
+    {"conv_transpose2d", /* more output_padding than stride */
+     "{filters: 3, kernel: 2, dilation: 4, groups: 3, output_padding: 3}",
+     conv_transpose_ref,
+     {1, 4, 0, 0, 3},
+     1,
+     {S4(1, 2, 3, 3)},
      0,
      false},
     {"batch_norm", "{}", norm_ref, {1}, 1, {S4(3, 2, 2, 3)}, 0, false},
@@ -298,6 +386,8 @@ static uint32_t build(struct rig *r, const struct grad_case *c) {
             in[i] = rig_floats(r, name, c->in[i], NULL);
             rig_set(r, in[i], NULL);
             fill(rig_f32(r, in[i]), count(&c->in[i]), c->spread);
+            for (int64_t k = 0; c->ref == map_ref && c->p[1] && k < count(&c->in[i]); k++)
+                rig_f32(r, in[i])[k] = fabsf(rig_f32(r, in[i])[k]) + 0.5f;
         }
     }
     const uint32_t n = rig_op(r, "op", c->op, c->attrs, in, c->n_in);

@@ -10,7 +10,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* y = act(conv(x, w) + bias); bias may be NULL; act: 0 none, 1 relu, 2 tanh. */
+/* y = act(conv(x, w) + bias); bias may be NULL; act: by number, as kernels/cpu/activation.h. */
 int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const float *w, const float *bias,
                        int act, float *y, dr_stream s);
 int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w, float *dx,

@@ -1,0 +1,79 @@
+/* The pointwise functions, one definition for host and device. In a gradient, `a` is what it reads
+ * of the forward node (its operand, or its output where named so) and `b` is dy. Formulas and what
+ * happens to NaN and at borders are PyTorch's. */
+#ifndef DR_KERNELS_MAPS_H
+#define DR_KERNELS_MAPS_H
+#include <math.h>
+#include <stdint.h>
+#if defined(__CUDACC__)
+#define DR_MAP_FN __host__ __device__ static inline
+#else
+#define DR_MAP_FN static inline
+#endif
+
+/* X(name, expression in a, b, c and the parameters p, q) */
+#define DR_MAPS(X)                                                                                 \
+    X(sub, a - b)                                                                                  \
+    X(mul, (a * b))                                                                                \
+    X(div, a / b)                                                                                  \
+    X(neg, -a)                                                                                     \
+    X(div_grad, -(a * b) / c) /* of a quotient a by its divisor c */                               \
+    X(abs, fabsf(a))                                                                               \
+    X(abs_grad, a > 0.0f ? b : (a < 0.0f ? -b : 0.0f))                                             \
+    X(sqrt, sqrtf(a))                                                                              \
+    X(sqrt_grad, b / (2.0f * a)) /* from the output */                                             \
+    X(clamp, a < p ? p : (a > q ? q : a))                                                          \
+    X(clamp_grad, a >= p && a <= q ? b : 0.0f)                                                     \
+    X(sigmoid, dr_sigmoid(a))                                                                      \
+    X(sigmoid_grad, (b * (1.0f - a) * a)) /* from the output */                                    \
+    X(leaky_relu, dr_leaky_relu(a, p))                                                             \
+    X(leaky_relu_grad, a > 0.0f ? b : b * p) /* from the output too where p >= 0 */                \
+    X(silu, a / (1.0f + expf(-a)))                                                                 \
+    X(silu_grad, (b * dr_silu_slope(a)))                                                           \
+    X(gelu, (a * 0.5f * erfcf(-a * DR_SQRT_HALF)))                                                 \
+    X(gelu_grad, (b * dr_gelu_slope(a)))                                                           \
+    X(gelu_tanh, 0.5f * a * (1.0f + tanhf(dr_gelu_inner(a))))                                      \
+    X(gelu_tanh_grad, (b * dr_gelu_tanh_slope(a)))
+
+enum dr_fn {
+#define X(name, expression) DR_FN_##name,
+    DR_MAPS(X)
+#undef X
+        DR_FN_COUNT
+};
+
+/* The slope of leaky_relu where none is given: what `activation: leaky_relu` means. */
+#define DR_LEAKY_SLOPE 0.01f
+#define DR_SQRT_HALF 0.70710678118654752440f
+
+DR_MAP_FN float dr_sigmoid(float x) {
+    return 1.0f / (1.0f + expf(-x));
+}
+DR_MAP_FN float dr_leaky_relu(float x, float slope) {
+    return x > 0.0f ? x : x * slope;
+}
+DR_MAP_FN float dr_silu_slope(float x) {
+    const float s = dr_sigmoid(x);
+    return s * (1.0f + x * (1.0f - s));
+}
+/* Phi(x) + x * phi(x); erfc keeps its digits where Phi is small. */
+DR_MAP_FN float dr_gelu_slope(float x) {
+    return 0.5f * erfcf(-x * DR_SQRT_HALF) + x * 0.39894228040143267794f * expf(-0.5f * x * x);
+}
+/* The tanh form (Hendrycks and Gimpel, arXiv 1606.08415): sqrt(2 / pi) (x + 0.044715 x^3). */
+DR_MAP_FN float dr_gelu_inner(float x) {
+    return 0.79788456080286535588f * (x + 0.044715f * x * x * x);
+}
+DR_MAP_FN float dr_gelu_tanh_slope(float x) {
+    const float t = tanhf(dr_gelu_inner(x));
+    const float inner = 0.79788456080286535588f * (1.0f + 3.0f * 0.044715f * x * x);
+    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner;
+}
+
+/* One map over an array; operands that a map does not read may be NULL. */
+struct dr_map_args {
+    const float *a, *b, *c;
+    float p, q;
+    float *y;
+};
+#endif
