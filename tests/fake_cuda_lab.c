@@ -207,6 +207,16 @@ static bool refer(const struct lab_case *c, const struct dr_node *n, float *cons
         dr_conv_ref_dgrad(c->conv, in[0], in[1], y);
     } else if (strcmp(op, "conv2d_wgrad") == 0) {
         dr_conv_ref_wgrad(c->conv, in[0], in[1], y);
+    } else if (strcmp(op, "conv_transpose2d") == 0) {
+        dr_conv_ref_dgrad(c->conv, in[0], in[1], y);
+        for (int64_t i = 0, k = c->conv->c, all = c->conv->n * c->conv->h * c->conv->w * k;
+             i < all && in[2]; i++) {
+            y[i] += in[2][i % k];
+        }
+    } else if (strcmp(op, "conv_transpose2d_dgrad") == 0) {
+        dr_conv_ref_fprop(c->conv, in[0], in[1], NULL, y);
+    } else if (strcmp(op, "conv_transpose2d_wgrad") == 0) {
+        dr_conv_ref_wgrad(c->conv, in[1], in[0], y);
     } else if (strcmp(op, "linear") == 0) {
         linear_ref(m, last, b->shape.dim[0], in[0], in[1], in[2], y);
     } else if (strcmp(op, "linear_dgrad") == 0) {

@@ -4,8 +4,8 @@
  * A case: lab_rig, inputs, lab_node, lab_grads, lab_check. Each node with a launcher counts as one
  * case of its op. It is launched three times over poisoned outputs and workspace, and once more as
  * a replayed CUDA graph over its old outputs: the same bytes each time, no guard and no operand
- * changed. References: conv2d, linear and their gradients by naive loops in double, all others by
- * their CPU launchers, which sum in double. */
+ * changed. References: convolutions, linear and their gradients by naive loops in double, all
+ * others by their CPU launchers, which sum in double. */
 #ifndef DR_TESTS_FAKE_CUDA_LAB_H
 #define DR_TESTS_FAKE_CUDA_LAB_H
 
@@ -84,6 +84,7 @@ void lab_check(struct lab_case *c);
 /* The groups of cases. */
 void lab_map_cases(struct lab *l); /* sub ... sigmoid */
 void lab_conv_cases(struct lab *l);
+void lab_conv_transpose_cases(struct lab *l);
 void lab_linear_cases(struct lab *l);
 void lab_class_cases(struct lab *l); /* softmax, losses, metrics */
 void lab_norm_cases(struct lab *l);

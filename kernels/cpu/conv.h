@@ -34,6 +34,11 @@ void dr_conv_fprop(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr
                    void *workspace);
 void dr_conv_dgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
                    const float *dy, const float *w, float *dx, void *workspace);
+/* The transposed convolution: the data gradient, dx = act(bias + dgrad(dy, w)); bias [c] or NULL.
+ * Its workspace is dgrad's. */
+void dr_conv_transpose(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
+                       const float *dy, const float *w, const float *bias, int act, float *dx,
+                       void *workspace);
 void dr_conv_wgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
                    const float *x, const float *dy, float *dw, void *workspace);
 #endif

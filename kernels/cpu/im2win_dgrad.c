@@ -4,7 +4,10 @@
  * meet the same taps: i = i0 + q * sh / gcd(sh, dh), for which ho = u + base - q * dh / gcd. That
  * is a correlation of stride 1 and dilation dh / gcd over dy with the taps in falling order; no
  * zero is stuffed between the rows of dy and none multiplied. Columns alike. A phase that meets no
- * tap (stride above the kernel) is zeros. */
+ * tap (stride above the kernel) is zeros.
+ *
+ * The transposed convolution is the same, with bias and activation where the sums are stored. */
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/im2win.h"
 #include <string.h>
 
@@ -105,7 +108,8 @@ int64_t dr_conv_dgrad_workspace(const struct dr_conv *s) {
 struct work {
     const struct dr_conv *s;
     struct axis v, h;
-    const float *w;
+    const float *w, *bias;
+    int act;
     float *to; /* packed weights, or dx */
     int nr;
 };
@@ -133,25 +137,33 @@ static void pack_panel(void *ctx, size_t item) {
     }
 }
 
-static void zero_image(void *ctx, size_t n) {
+/* The pixels of a phase that meets no tap: act(bias). */
+static void fill_image(void *ctx, size_t n) {
     const struct work *p = ctx;
     const struct dr_conv *s = p->s;
+    const size_t bytes = (size_t)s->c * sizeof(float);
     for (int64_t h = p->v.first; h < s->h; h += s->sh) {
         for (int64_t w = p->h.first; w < s->w; w += s->sw) {
-            memset(p->to + (((int64_t)n * s->h + h) * s->w + w) * s->c, 0,
-                   (size_t)s->c * sizeof(float));
+            float *to = p->to + (((int64_t)n * s->h + h) * s->w + w) * s->c;
+            if (p->bias) {
+                memcpy(to, p->bias, bytes);
+            } else {
+                memset(to, 0, bytes);
+            }
+            dr_cpu_activate(to, s->c, p->act);
         }
     }
 }
 
-void dr_conv_dgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
-                   const float *dy, const float *w, float *dx, void *workspace) {
+void dr_conv_transpose(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
+                       const float *dy, const float *w, const float *bias, int act, float *dx,
+                       void *workspace) {
     const struct layout y = layout(s);
     for (int64_t i = 0; i < dr_min(s->sh, s->h); i++) {
         for (int64_t j = 0; j < dr_min(s->sw, s->w); j++) {
-            struct work p = {s, rows_of(s, i), cols_of(s, j), w, dx, t->nr};
+            struct work p = {s, rows_of(s, i), cols_of(s, j), w, bias, act, dx, t->nr};
             if (!p.v.taps || !p.h.taps) {
-                dr_cpu_for(cpu, zero_image, &p, (size_t)s->n,
+                dr_cpu_for(cpu, fill_image, &p, (size_t)s->n,
                            (double)(p.v.count * p.h.count * s->c) / 4);
                 continue;
             }
@@ -164,6 +176,8 @@ void dr_conv_dgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr
                 .tiles = t,
                 .filters = y.lanes,
                 .weights = workspace,
+                .bias = bias,
+                .act = act,
                 .out = dx + (i * s->w + j) * s->c,
                 .buffers = (float *)workspace + weights_floats(s),
             };
@@ -172,4 +186,9 @@ void dr_conv_dgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr
             dr_correlate(cpu, &c);
         }
     }
+}
+
+void dr_conv_dgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
+                   const float *dy, const float *w, float *dx, void *workspace) {
+    dr_conv_transpose(cpu, t, s, dy, w, NULL, 0, dx, workspace);
 }

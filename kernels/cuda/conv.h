@@ -15,6 +15,9 @@ int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const float *w, 
                        int act, float *y, dr_stream s);
 int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w, float *dx,
                        dr_stream s);
+/* The transposed convolution: dx = act(bias + dgrad(dy, w)); bias [c] or NULL. */
+int dr_cuda_conv_transpose(const struct dr_conv *c, const float *dy, const float *w,
+                           const float *bias, int act, float *dx, dr_stream s);
 /* Partial sums over chunks of pixels, then added in index order. Chunks are cut by the shape alone:
  * so many that about 1024 blocks share the work, of at least 128 pixels. Workspace in bytes. */
 static inline int64_t dr_cuda_wgrad_chunk(const struct dr_conv *c) {

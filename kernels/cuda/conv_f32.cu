@@ -354,7 +354,7 @@ extern "C" int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const
 }
 
 /* One phase of dx: rows fy, fy + sh, ... and columns fx, fx + sw, ... */
-static corr dgrad_phase(const struct dr_conv *c, int64_t fy, int64_t fx) {
+static corr dgrad_phase(const struct dr_conv *c, int act, int64_t fy, int64_t fx) {
     const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
     corr p = {};
     p.n = (int)c->n, p.h = (int)c->ho, p.w = (int)c->wo, p.c = (int)kg;
@@ -363,7 +363,7 @@ static corr dgrad_phase(const struct dr_conv *c, int64_t fy, int64_t fx) {
     p.sh = p.sw = 1;
     p.ty = phase_taps(c->kh, c->dh, c->sh, c->pt, fy);
     p.tx = phase_taps(c->kw, c->dw, c->sw, c->pl, fx);
-    p.groups = (int)c->groups;
+    p.groups = (int)c->groups, p.act = act;
     p.c_total = c->k, p.k_total = c->c;
     p.w_k = 1, p.w_kw = cg, p.w_kh = c->kw * cg, p.w_c = c->kh * c->kw * cg;
     p.w_group = kg * p.w_c;
@@ -372,14 +372,19 @@ static corr dgrad_phase(const struct dr_conv *c, int64_t fy, int64_t fx) {
     return p;
 }
 
-extern "C" int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w,
-                                  float *dx, cudaStream_t s) {
+extern "C" int dr_cuda_conv_transpose(const struct dr_conv *c, const float *dy, const float *w,
+                                      const float *bias, int act, float *dx, cudaStream_t s) {
     bool fits = small(c) && c->sh * c->sw <= 64;
     int err = cudaSuccess;
     for (int64_t fy = 0; fy < c->sh && fy < c->h && fits && !err; fy++) {
         for (int64_t fx = 0; fx < c->sw && fx < c->w && fits && !err; fx++) {
-            err = launch(dgrad_phase(c, fy, fx), dy, w, nullptr, dx, &fits, s);
+            err = launch(dgrad_phase(c, act, fy, fx), dy, w, bias, dx, &fits, s);
         }
     }
-    return fits || err ? err : launch_direct(c, true, dy, w, nullptr, 0, dx, s);
+    return fits || err ? err : launch_direct(c, true, dy, w, bias, act, dx, s);
+}
+
+extern "C" int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w,
+                                  float *dx, cudaStream_t s) {
+    return dr_cuda_conv_transpose(c, dy, w, nullptr, 0, dx, s);
 }
