@@ -482,6 +482,7 @@ static struct dr_graph *start(const struct dr_model *m, enum dr_graph_mode mode,
     g->mode = mode;
     g->batch = m->batch;
     g->seed = m->seed;
+    g->tf32 = m->precision != DR_PRECISION_FP32;
     g->clip_norm = m->train.clip_norm;
     for (uint32_t i = 0; i < m->subgraph.n; i++) {
         *dr_push(g->arena, &g->subgraph) = m->subgraph.at[i];

@@ -83,6 +83,7 @@ struct dr_graph *dr_graph_like(const struct dr_graph *g) {
     to->batch = g->batch;
     to->seed = g->seed;
     to->clip_norm = g->clip_norm;
+    to->tf32 = g->tf32;
     for (uint32_t i = 0; i < g->subgraph.n; i++) {
         *dr_push(to->arena, &to->subgraph) = g->subgraph.at[i];
     }

@@ -167,6 +167,7 @@ struct dr_graph {
     uint32_t health;         /* state, or DR_NONE */
     uint32_t readback;       /* node, or DR_NONE */
     double clip_norm;        /* 0: none */
+    bool tf32; /* convolutions and matrix products may round operands to tf32, where a device can */
     struct dr_map *value_by_name;
 };
 

@@ -174,6 +174,10 @@ static struct dr_cost cost_of(const struct dr_graph *g, const struct dr_node *n,
                       2.0 * (double)dr_elements(y) * (double)(a->kernel[0] * a->kernel[1]) * cg);
 }
 
+static const char *im2win_name(const struct dr_graph *g, bool cuda) {
+    return cuda && g->tf32 ? "im2win tf32 mma" : "im2win";
+}
+
 /* ---- forward: x, weight[, bias] -> y ---- */
 static struct dr_cost conv2d_cost(const struct dr_graph *g, const struct dr_node *n) {
     return cost_of(g, n, dr_node_out(g, n, 0));
@@ -181,7 +185,7 @@ static struct dr_cost conv2d_cost(const struct dr_graph *g, const struct dr_node
 static struct dr_choice conv2d_choose(const struct dr_graph *g, const struct dr_node *n,
                                       bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
-    return (struct dr_choice){cuda ? 0 : dr_conv_fprop_workspace(&s), "im2win"};
+    return (struct dr_choice){cuda ? 0 : dr_conv_fprop_workspace(&s), im2win_name(g, cuda)};
 }
 static void conv2d_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct conv2d_attrs *a = l->node->attrs;
@@ -193,7 +197,7 @@ DR_CUDA_LAUNCHER conv2d_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct conv2d_attrs *a = l->node->attrs;
     const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
     return dr_cuda_conv_fprop(&s, l->in[0], l->in[1], a->bias ? l->in[2] : NULL, a->activation,
-                              l->out[0], cuda->stream);
+                              l->out[0], cuda);
 }
 
 /* ---- gradient by the input: dy, weight -> dx ---- */
@@ -209,7 +213,7 @@ static struct dr_cost dgrad_cost(const struct dr_graph *g, const struct dr_node 
 }
 static struct dr_choice dgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
-    return (struct dr_choice){cuda ? 0 : dr_conv_dgrad_workspace(&s), "im2win"};
+    return (struct dr_choice){cuda ? 0 : dr_conv_dgrad_workspace(&s), im2win_name(g, cuda)};
 }
 static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
@@ -217,7 +221,7 @@ static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
-    return dr_cuda_conv_dgrad(&s, l->in[0], l->in[1], l->out[0], cuda->stream);
+    return dr_cuda_conv_dgrad(&s, l->in[0], l->in[1], l->out[0], cuda);
 }
 
 /* ---- gradient by the weight: x, dy -> dw ---- */
@@ -234,7 +238,7 @@ static struct dr_cost wgrad_cost(const struct dr_graph *g, const struct dr_node 
 static struct dr_choice wgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_in(g, n, 1));
     return (struct dr_choice){cuda ? dr_cuda_conv_wgrad_bytes(&s) : dr_conv_wgrad_workspace(&s),
-                              "im2win"};
+                              im2win_name(g, cuda)};
 }
 static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0), dr_launch_in(l, 1));
@@ -242,7 +246,7 @@ static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER wgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0), dr_launch_in(l, 1));
-    return dr_cuda_conv_wgrad(&s, l->in[0], l->in[1], l->out[0], l->workspace, cuda->stream);
+    return dr_cuda_conv_wgrad(&s, l->in[0], l->in[1], l->out[0], l->workspace, cuda);
 }
 
 static void conv2d_grad(struct dr_grad *c) {

@@ -200,7 +200,7 @@ DR_CUDA_LAUNCHER conv_transpose2d_cuda(const struct dr_launch *l, struct dr_cuda
     const struct conv_transpose2d_attrs *a = l->node->attrs;
     const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
     return dr_cuda_conv_transpose(&s, l->in[0], l->in[1], a->bias ? l->in[2] : NULL, a->activation,
-                                  l->out[0], cuda->stream);
+                                  l->out[0], cuda);
 }
 
 /* ---- gradient by the input: dy, weight -> dx ---- */
@@ -224,7 +224,7 @@ static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
-    return dr_cuda_conv_fprop(&s, l->in[0], l->in[1], NULL, DR_ACT_NONE, l->out[0], cuda->stream);
+    return dr_cuda_conv_fprop(&s, l->in[0], l->in[1], NULL, DR_ACT_NONE, l->out[0], cuda);
 }
 
 /* ---- gradient by the weight: x, dy -> dw ---- */
@@ -249,7 +249,7 @@ static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER wgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0), dr_launch_in(l, 1));
-    return dr_cuda_conv_wgrad(&s, l->in[1], l->in[0], l->out[0], l->workspace, cuda->stream);
+    return dr_cuda_conv_wgrad(&s, l->in[1], l->in[0], l->out[0], l->workspace, cuda);
 }
 
 static void conv_transpose2d_grad(struct dr_grad *c) {

@@ -8,8 +8,14 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* The fastest that any operation can go. */
+static double flops_ceiling(const struct dr_plan *p, const struct dr_device_info *dev) {
+    return p->g->tf32 && dev->tf32_flops_per_s > 0 ? dev->tf32_flops_per_s : dev->flops_per_s;
+}
+
 double dr_plan_node_us(const struct dr_plan *p, uint32_t node, const struct dr_device_info *dev) {
-    double compute = dev->flops_per_s > 0 ? p->cost[node].flops / dev->flops_per_s : 0;
+    const double ceiling = flops_ceiling(p, dev);
+    double compute = ceiling > 0 ? p->cost[node].flops / ceiling : 0;
     double traffic = dev->bytes_per_s > 0 ? p->cost[node].bytes / dev->bytes_per_s : 0;
     return 1e6 * fmax(compute, traffic);
 }
@@ -152,7 +158,8 @@ void dr_plan_bound(struct dr_plan *p, const struct dr_device_info *dev) {
     }
     find_tails(&l);
     double path = critical_path(&l, a);
-    double arithmetic = dev->flops_per_s > 0 ? 1e6 * flops / dev->flops_per_s : 0;
+    const double ceiling = flops_ceiling(p, dev);
+    double arithmetic = ceiling > 0 ? 1e6 * flops / ceiling : 0;
     double traffic = dev->bytes_per_s > 0 ? 1e6 * bytes / dev->bytes_per_s : 0;
     p->bound_us = fmax(path, fmax(arithmetic, traffic));
     p->bound_by = p->bound_us <= path         ? "critical path of the updated part"

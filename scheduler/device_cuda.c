@@ -75,7 +75,11 @@ static void describe(struct dr_cuda_device *d, uint32_t threads, struct dr_devic
     cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, d->id);
     cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, d->id);
     const bool a100 = d->prop.major == 8 && d->prop.minor == 0;
-    const int lanes = a100 ? 64 : 128; /* fp32 lanes a multiprocessor */
+    const int lanes = a100 ? 64 : 128;                      /* fp32 lanes a multiprocessor */
+    const double tensor_flops = d->prop.major > 9    ? 4096 /* tf32 flops a cycle, dense */
+                                : d->prop.major == 9 ? 2048
+                                : a100               ? 1024
+                                                     : 512;
     snprintf(d->name, sizeof d->name, "cuda:%d %s (sm_%d%d, %d SMs)", d->id, d->prop.name,
              d->prop.major, d->prop.minor, d->prop.multiProcessorCount);
     *info = (struct dr_device_info){
@@ -84,6 +88,7 @@ static void describe(struct dr_cuda_device *d, uint32_t threads, struct dr_devic
         .copies_ahead = true,
         .threads = threads,
         .flops_per_s = 2.0 * lanes * d->prop.multiProcessorCount * clock_khz * 1e3,
+        .tf32_flops_per_s = tensor_flops * d->prop.multiProcessorCount * clock_khz * 1e3,
         .bytes_per_s = 2.0 * memory_khz * 1e3 * d->prop.memoryBusWidth / 8,
         .launch_us = 0.6,
         .memory_bytes = d->free_bytes > 2 * RESERVE ? d->free_bytes - RESERVE : d->free_bytes / 2,

@@ -448,6 +448,7 @@ static int create_streams(struct cuda_exec *e) {
         }
         e->ctx[s].lt_workspace_bytes = LT_WORKSPACE;
         e->ctx[s].sms = d->prop.multiProcessorCount;
+        e->ctx[s].tf32 = e->g->tf32;
     }
     for (uint32_t i = 0; i < p->wait.n && !err; i++) {
         for (uint32_t phase = 0; phase < p->unroll && !err; phase++) {

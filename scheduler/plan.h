@@ -49,7 +49,8 @@ struct dr_device_info {
     bool cuda;
     bool copies_ahead; /* has a copy engine: data nodes get a stage of their own */
     uint32_t threads;
-    double flops_per_s; /* ceilings: never exceeded, for the bound */
+    double flops_per_s;      /* ceilings: never exceeded, for the bound */
+    double tf32_flops_per_s; /* of Tensor cores; 0: the device has no tf32 */
     double bytes_per_s;
     double launch_us;      /* of one node */
     uint64_t memory_bytes; /* 0: unknown */

@@ -84,8 +84,8 @@ struct json_t *dr_report_json(const struct dr_session *s, const struct dr_result
 }
 
 const char *dr_report_precision(const struct dr_session *s) {
-    (void)s;
-    return "fp32"; /* the one that every kernel of this version computes in */
+    const bool tensor_cores = s->dev.tf32_flops_per_s > 0;
+    return s->model->precision != DR_PRECISION_FP32 && tensor_cores ? "tf32" : "fp32";
 }
 
 /* ---- text ---- */

@@ -132,7 +132,9 @@ bool lab_open_cuda(struct lab_device *d, char *why, size_t n) {
     if (err == cudaSuccess) {
         err = (cudaError_t)create_context(prop.multiProcessorCount);
     }
+    context.tf32 = getenv("DR_CUDA_OPS_TF32") != NULL;
     *d = (struct lab_device){.cuda = true,
+                             .tf32 = context.tf32,
                              .guard = getenv("DR_CUDA_OPS_EXACT") ? 0 : GUARD,
                              .alloc = cuda_alloc,
                              .release = cuda_release,

@@ -9,7 +9,8 @@
 #include <string.h>
 
 #define TOLERANCE 1e-5
-#define TINY 1e-12 /* what cancels to less counts as 0 */
+#define TOLERANCE_TF32 1e-3 /* of what rounds its operands to tf32 */
+#define TINY 1e-12          /* what cancels to less counts as 0 */
 #define MAX_OPERANDS 512
 
 /* ---- random numbers ---- */
@@ -504,7 +505,9 @@ static void judge_literals(struct bench *t) {
         const float *got = (const float *)find(t, t->n->out[0])->now;
         const float *want = t->c->literal[i].want;
         for (int64_t k = 0, n = dr_elements(v); k < n && !t->why[0]; k++) {
-            if (got[k] != want[k] && !(isnan(got[k]) && isnan(want[k]))) {
+            const bool near = t->c->lab->device.tf32 &&
+                              fabsf(got[k] - want[k]) <= TOLERANCE_TF32 * fabsf(want[k]);
+            if (got[k] != want[k] && !near && !(isnan(got[k]) && isnan(want[k]))) {
                 snprintf(t->why, sizeof t->why, "[%lld] is %.9g, not %.9g", (long long)k,
                          (double)got[k], (double)want[k]);
             }
@@ -525,7 +528,8 @@ static double judge(struct bench *t, const double *ref, double size) {
             : floats && !exact(t->n) ? error_of(v->dtype, got, v->dtype, cpu, dr_elements(v), TINY)
                                      : exact_error(v, got, cpu);
         worst = e > worst ? e : worst;
-        if (e > TOLERANCE && !t->why[0]) {
+        const bool rounds = o == 0 && ref && t->c->lab->device.tf32;
+        if (e > (rounds ? TOLERANCE_TF32 : TOLERANCE) && !t->why[0]) {
             snprintf(t->why, sizeof t->why, "'%s': error %.3g", v->name, e);
         }
     }

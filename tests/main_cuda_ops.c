@@ -1,8 +1,9 @@
 /* Every op on a CUDA device against its reference (fake_cuda_lab.h): main_cuda_ops [OP] [SEED].
  *
  * Without a device it says so and exits 77 (skipped). DR_CUDA_OPS_DRY=1 runs the CPU launchers in
- * place of the CUDA ones, which tests the cases and the references. DR_CUDA_OPS_EXACT=1 leaves out
- * the guards, so that compute-sanitizer sees each step outside a buffer. */
+ * place of the CUDA ones, which tests the cases and the references. DR_CUDA_OPS_TF32=1 lets
+ * convolutions and matrix products round to tf32, and judges them by 1e-3. DR_CUDA_OPS_EXACT=1
+ * leaves out the guards, so that compute-sanitizer sees each step outside a buffer. */
 #include "tests/fake_cuda_lab.h"
 #include "kernels/batch.h"
 #include "ops/common.h"

@@ -1,5 +1,6 @@
-/* im2win convolution in fp32 on CUDA cores: right for every shape, on every card. NHWC, weights
- * [K, Kh, Kw, C/groups], outputs overwritten, fixed summation order (the same bits on any grid). */
+/* im2win convolution, fp32 in memory: on CUDA cores, or (cuda->tf32) with operands rounded to tf32
+ * on Tensor cores. Right for every shape, on every card. NHWC, weights [K, Kh, Kw, C/groups],
+ * outputs overwritten, fixed summation order (the same bits on any grid). */
 #ifndef DR_KERNELS_CUDA_CONV_H
 #define DR_KERNELS_CUDA_CONV_H
 
@@ -12,12 +13,12 @@ extern "C" {
 #endif
 /* y = act(conv(x, w) + bias); bias may be NULL; act: by number, as kernels/cpu/activation.h. */
 int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const float *w, const float *bias,
-                       int act, float *y, dr_stream s);
+                       int act, float *y, const struct dr_cuda *cuda);
 int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w, float *dx,
-                       dr_stream s);
+                       const struct dr_cuda *cuda);
 /* The transposed convolution: dx = act(bias + dgrad(dy, w)); bias [c] or NULL. */
 int dr_cuda_conv_transpose(const struct dr_conv *c, const float *dy, const float *w,
-                           const float *bias, int act, float *dx, dr_stream s);
+                           const float *bias, int act, float *dx, const struct dr_cuda *cuda);
 /* Partial sums over chunks of pixels, then added in index order. Chunks are cut by the shape alone:
  * so many that about 1024 blocks share the work, of at least 128 pixels. Workspace in bytes. */
 static inline int64_t dr_cuda_wgrad_chunk(const struct dr_conv *c) {
@@ -33,7 +34,7 @@ static inline int64_t dr_cuda_conv_wgrad_bytes(const struct dr_conv *c) {
     return chunks * c->k * c->kh * c->kw * (c->c / c->groups) * (int64_t)sizeof(float);
 }
 int dr_cuda_conv_wgrad(const struct dr_conv *c, const float *x, const float *dy, float *dw,
-                       void *workspace, dr_stream s);
+                       void *workspace, const struct dr_cuda *cuda);
 /* out[c] = sum over rows of a[row, c], in fixed chunks. Workspace in bytes. */
 #define DR_CUDA_SUM_CHUNK 1024
 static inline int64_t dr_cuda_column_sum_bytes(int64_t rows, int64_t columns) {

@@ -17,43 +17,14 @@
  *
  * Sums run over channel chunks, kw, kh, c in this order: the same bits on any grid. */
 #include "kernels/cuda/activate.cuh"
-#include "kernels/cuda/conv.h"
+#include "kernels/cuda/conv_corr.cuh"
 
 #include <algorithm>
 
+namespace dr {
 namespace {
 
-constexpr int TW = 16, THREADS = 256, TAPS = 32;
-
-/* The taps along one axis: where each reads in the source (relative to output * stride), and its
- * offset in the weights. */
-struct taps {
-    int n, low, high; /* low, high: the least and greatest `at` */
-    int at[TAPS];
-    int weight[TAPS]; /* index of the tap in the filter */
-};
-
-/* One correlation: what fprop and each phase of dgrad have in common. */
-struct corr {
-    int n, h, w, c; /* source [n, h, w, c_total]; c, k: of one group */
-    int k, ho, wo;  /* outputs of this phase */
-    int sh, sw;     /* source rows and columns from one output to the next */
-    taps ty, tx;
-    int groups, act;
-    int64_t c_total, k_total;
-    int64_t w_group, w_k, w_kh, w_kw, w_c; /* strides of the weights */
-    /* output (oy, ox) of this phase is stored at row oy * oy_step + oy_first of [n, out_h, out_w]
-     */
-    int oy_first, ox_first, oy_step, ox_step;
-    int64_t out_h, out_w;
-    int cc, cols, pitch; /* chunk of channels, window columns, pitch of a column */
-};
-
-__device__ __forceinline__ float source(const corr &p, const float *src, int iy, int ix, int ch) {
-    return iy >= 0 && ix >= 0 && iy < p.h && ix < p.w
-               ? src[((int64_t)iy * p.w + ix) * p.c_total + ch]
-               : 0.0f;
-}
+constexpr int THREADS = 256;
 
 template <int TH>
 __device__ void load_windows(const corr &p, const float *src, int oy0, int ox0, int c0, int cc,
@@ -111,19 +82,9 @@ __global__ void __launch_bounds__(THREADS)
     extern __shared__ float4 shared4[];
     float *const slab = reinterpret_cast<float *>(shared4);
     float *const win = slab + p.ty.n * p.cc * (TK + 4);
-    const int tiles_x = (p.wo + TW - 1) / TW, tiles_y = (p.ho + TH - 1) / TH;
-    const int tiles_k = (p.k + TK - 1) / TK;
-    int64_t id = blockIdx.x;
-    const int k0 = (int)(id % tiles_k) * TK;
-    id /= tiles_k;
-    const int ox0 = (int)(id % tiles_x) * TW;
-    id /= tiles_x;
-    const int oy0 = (int)(id % tiles_y) * TH;
-    id /= tiles_y;
-    const int group = (int)(id % p.groups);
-    const int64_t image = id / p.groups;
-    const float *const src = x + image * p.h * p.w * p.c_total + (int64_t)group * p.c;
-    const float *const wg = w + group * p.w_group;
+    const tile at = tile_of<TH, TK>(p);
+    const float *const src = x + at.image * p.h * p.w * p.c_total + (int64_t)at.group * p.c;
+    const float *const wg = w + at.group * p.w_group;
     const int tx = threadIdx.x % TW, ty = threadIdx.x / TW;
     const int kq = ty % LANES_K * 4, row0 = ty / LANES_K * RPT;
 
@@ -131,10 +92,10 @@ __global__ void __launch_bounds__(THREADS)
     for (int c0 = 0; c0 < p.c; c0 += p.cc) {
         const int cc = min(p.cc, p.c - c0), run = p.ty.n * cc;
         __syncthreads();
-        load_windows<TH>(p, src, oy0, ox0, c0, cc, win);
+        load_windows<TH>(p, src, at.oy, at.ox, c0, cc, win);
         for (int kw = 0; kw < p.tx.n; kw++) {
             __syncthreads();
-            load_weights<TK>(p, wg, k0, kw, c0, cc, slab);
+            load_weights<TK>(p, wg, at.k, kw, c0, cc, slab);
             __syncthreads();
             const int row = p.cols * p.pitch;
             const float *const a =
@@ -155,104 +116,22 @@ __global__ void __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (int r = 0; r < RPT; r++) {
-        const int oy = oy0 + row0 + r, ox = ox0 + tx;
+        const int oy = at.oy + row0 + r, ox = at.ox + tx;
         if (oy >= p.ho || ox >= p.wo) {
             continue;
         }
-        const int64_t pixel =
-            (image * p.out_h + oy * p.oy_step + p.oy_first) * p.out_w + ox * p.ox_step + p.ox_first;
+        const int64_t pixel = pixel_of(p, at.image, oy, ox);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const int k = k0 + kq + j;
+            const int k = at.k + kq + j;
             if (k < p.k) {
-                const int64_t kk = (int64_t)group * p.k + k;
+                const int64_t kk = (int64_t)at.group * p.k + k;
                 const float v = acc[r][j] + (bias ? bias[kk] : 0.0f);
                 y[pixel * p.k_total + kk] = dr_activate(v, p.act);
             }
         }
     }
 }
-
-/* For taps too many for the tables or for shared memory: one thread an output. */
-struct direct {
-    dr_conv c;
-    bool dgrad;
-    int act;
-    int64_t total, k_total, kg,
-        cg; /* outputs; channels and filters of one group, as the filter has them */
-};
-
-__device__ float direct_fprop(const direct &p, const float *x, const float *w, int64_t image,
-                              int64_t oy, int64_t ox, int64_t k) {
-    const dr_conv &c = p.c;
-    const int64_t group = k / p.kg;
-    float acc = 0.0f;
-    for (int64_t kw = 0; kw < c.kw; kw++) {
-        for (int64_t kh = 0; kh < c.kh; kh++) {
-            const int64_t iy = oy * c.sh + kh * c.dh - c.pt, ix = ox * c.sw + kw * c.dw - c.pl;
-            const bool inside = iy >= 0 && ix >= 0 && iy < c.h && ix < c.w;
-            for (int64_t ch = 0; ch < p.cg; ch++) {
-                const float v =
-                    inside ? x[((image * c.h + iy) * c.w + ix) * c.c + group * p.cg + ch] : 0.0f;
-                acc = fmaf(v, w[((k * c.kh + kh) * c.kw + kw) * p.cg + ch], acc);
-            }
-        }
-    }
-    return acc;
-}
-
-__device__ float direct_dgrad(const direct &p, const float *dy, const float *w, int64_t image,
-                              int64_t iy, int64_t ix, int64_t channel) {
-    const dr_conv &c = p.c;
-    const int64_t group = channel / p.cg, ch = channel % p.cg;
-    float acc = 0.0f;
-    for (int64_t kw = 0; kw < c.kw; kw++) {
-        for (int64_t kh = 0; kh < c.kh; kh++) {
-            const int64_t y = iy + c.pt - kh * c.dh, x = ix + c.pl - kw * c.dw;
-            if (y % c.sh != 0 || x % c.sw != 0) {
-                continue;
-            }
-            const int64_t oy = y / c.sh, ox = x / c.sw;
-            const bool inside = y >= 0 && x >= 0 && oy < c.ho && ox < c.wo;
-            for (int64_t k = 0; k < p.kg; k++) {
-                const int64_t filter = group * p.kg + k;
-                const float v =
-                    inside ? dy[((image * c.ho + oy) * c.wo + ox) * c.k + filter] : 0.0f;
-                acc = fmaf(v, w[((filter * c.kh + kh) * c.kw + kw) * p.cg + ch], acc);
-            }
-        }
-    }
-    return acc;
-}
-
-__global__ void direct_kernel(const direct p, const float *x, const float *w, const float *bias,
-                              float *y) {
-    const int64_t stride = (int64_t)gridDim.x * blockDim.x;
-    const int64_t width = p.dgrad ? p.c.w : p.c.wo, height = p.dgrad ? p.c.h : p.c.ho;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.total; i += stride) {
-        const int64_t k = i % p.k_total, px = i / p.k_total % width;
-        const int64_t py = i / p.k_total / width % height, image = i / p.k_total / width / height;
-        const float v = p.dgrad ? direct_dgrad(p, x, w, image, py, px, k)
-                                : direct_fprop(p, x, w, image, py, px, k);
-        y[i] = dr_activate(v + (bias ? bias[k] : 0.0f), p.act);
-    }
-}
-
-int launch_direct(const dr_conv *c, bool dgrad, const float *x, const float *w, const float *bias,
-                  int act, float *y, cudaStream_t s) {
-    direct p = {};
-    p.c = *c, p.dgrad = dgrad, p.act = act;
-    p.k_total = dgrad ? c->c : c->k;
-    p.total = dgrad ? c->n * c->h * c->w * c->c : c->n * c->ho * c->wo * c->k;
-    p.kg = c->k / c->groups, p.cg = c->c / c->groups;
-    const int64_t blocks = std::min<int64_t>((p.total + 127) / 128, 1 << 16);
-    direct_kernel<<<(unsigned)blocks, 128, 0, s>>>(p, x, w, bias, y);
-    return (int)cudaGetLastError();
-}
-
-/* ---- launching ---- */
-
-constexpr size_t SHARED_WANTED = 64 * 1024, SHARED_MOST = 96 * 1024;
 
 size_t shared_bytes(const corr &p, int tk, int th, int cc) {
     const size_t run = (size_t)p.ty.n * cc;
@@ -263,14 +142,13 @@ template <int TK, int RPT>
 int launch_tile(corr p, const float *x, const float *w, const float *bias, float *y, bool *fits,
                 cudaStream_t s) {
     constexpr int TH = THREADS / TW / (TK / 4) * RPT;
-    p.cols = (TW - 1) * p.sw + (p.tx.n ? p.tx.high - p.tx.low : 0) + 1;
+    p.cols = window_columns(p);
     p.cc = std::min(p.c, 32);
     while (p.cc > 1 && shared_bytes(p, TK, TH, p.cc) > SHARED_WANTED) {
         p.cc = (p.cc + 1) / 2;
     }
     const size_t bytes = shared_bytes(p, TK, TH, p.cc);
-    const int64_t blocks = (int64_t)((p.k + TK - 1) / TK) * ((p.wo + TW - 1) / TW) *
-                           ((p.ho + TH - 1) / TH) * p.groups * p.n;
+    const int64_t blocks = blocks_of(p, TH, TK);
     *fits = bytes <= SHARED_MOST && blocks <= INT32_MAX;
     if (!*fits || blocks == 0) {
         return cudaSuccess;
@@ -285,9 +163,11 @@ int launch_tile(corr p, const float *x, const float *w, const float *bias, float
     return (int)cudaGetLastError();
 }
 
+} // namespace
+
 /* Fewer filters, taller tiles: the threads are always 256. */
-int launch(const corr &p, const float *x, const float *w, const float *bias, float *y, bool *fits,
-           cudaStream_t s) {
+int corr_f32(const corr &p, const float *x, const float *w, const float *bias, float *y, bool *fits,
+             cudaStream_t s) {
     if (p.k <= 16) {
         return launch_tile<16, 4>(p, x, w, bias, y, fits, s);
     }
@@ -297,94 +177,4 @@ int launch(const corr &p, const float *x, const float *w, const float *bias, flo
     return launch_tile<64, 8>(p, x, w, bias, y, fits, s);
 }
 
-void add_tap(taps *t, int at, int weight) {
-    t->low = t->n ? std::min(t->low, at) : at;
-    t->high = t->n ? std::max(t->high, at) : at;
-    t->at[t->n] = at;
-    t->weight[t->n++] = weight;
-}
-
-/* Taps of dgrad that reach outputs `first`, first + stride, ... along one axis: input i reads
- * output (i + pad - k * dilation) / stride. The last tap comes first, as in a correlation with the
- * flipped filter. */
-taps phase_taps(int64_t kernel, int64_t dilation, int64_t stride, int64_t pad, int64_t first) {
-    taps t = {};
-    for (int64_t k = kernel - 1; k >= 0; k--) {
-        const int64_t y = first + pad - k * dilation;
-        if (y % stride == 0) {
-            add_tap(&t, (int)(y / stride), (int)k);
-        }
-    }
-    return t;
-}
-
-/* Whether the tables hold the taps, and an int each position: tiles, strides and pads (at most
- * 65535 each) reach past the borders, so not all of 2^31 is left. */
-bool small(const dr_conv *c) {
-    const int64_t most = std::max({c->n, c->h, c->w, c->c, c->k, c->ho, c->wo});
-    return c->kh <= TAPS && c->kw <= TAPS && most <= 1 << 30;
-}
-
-} // namespace
-
-extern "C" int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const float *w,
-                                  const float *bias, int act, float *y, cudaStream_t s) {
-    const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
-    bool fits = small(c);
-    int err = cudaSuccess;
-    if (fits) {
-        corr p = {};
-        p.n = (int)c->n, p.h = (int)c->h, p.w = (int)c->w, p.c = (int)cg;
-        p.k = (int)kg, p.ho = (int)c->ho, p.wo = (int)c->wo;
-        p.sh = (int)c->sh, p.sw = (int)c->sw;
-        for (int64_t k = 0; k < c->kh; k++) {
-            add_tap(&p.ty, (int)(k * c->dh - c->pt), (int)k);
-        }
-        for (int64_t k = 0; k < c->kw; k++) {
-            add_tap(&p.tx, (int)(k * c->dw - c->pl), (int)k);
-        }
-        p.groups = (int)c->groups, p.act = act;
-        p.c_total = c->c, p.k_total = c->k;
-        p.w_c = 1, p.w_kw = cg, p.w_kh = c->kw * cg, p.w_k = c->kh * c->kw * cg;
-        p.w_group = kg * p.w_k;
-        p.oy_step = p.ox_step = 1, p.out_h = c->ho, p.out_w = c->wo;
-        err = launch(p, x, w, bias, y, &fits, s);
-    }
-    return fits || err ? err : launch_direct(c, false, x, w, bias, act, y, s);
-}
-
-/* One phase of dx: rows fy, fy + sh, ... and columns fx, fx + sw, ... */
-static corr dgrad_phase(const struct dr_conv *c, int act, int64_t fy, int64_t fx) {
-    const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
-    corr p = {};
-    p.n = (int)c->n, p.h = (int)c->ho, p.w = (int)c->wo, p.c = (int)kg;
-    p.k = (int)cg;
-    p.ho = (int)((c->h - fy + c->sh - 1) / c->sh), p.wo = (int)((c->w - fx + c->sw - 1) / c->sw);
-    p.sh = p.sw = 1;
-    p.ty = phase_taps(c->kh, c->dh, c->sh, c->pt, fy);
-    p.tx = phase_taps(c->kw, c->dw, c->sw, c->pl, fx);
-    p.groups = (int)c->groups, p.act = act;
-    p.c_total = c->k, p.k_total = c->c;
-    p.w_k = 1, p.w_kw = cg, p.w_kh = c->kw * cg, p.w_c = c->kh * c->kw * cg;
-    p.w_group = kg * p.w_c;
-    p.oy_first = (int)fy, p.ox_first = (int)fx, p.oy_step = (int)c->sh, p.ox_step = (int)c->sw;
-    p.out_h = c->h, p.out_w = c->w;
-    return p;
-}
-
-extern "C" int dr_cuda_conv_transpose(const struct dr_conv *c, const float *dy, const float *w,
-                                      const float *bias, int act, float *dx, cudaStream_t s) {
-    bool fits = small(c) && c->sh * c->sw <= 64;
-    int err = cudaSuccess;
-    for (int64_t fy = 0; fy < c->sh && fy < c->h && fits && !err; fy++) {
-        for (int64_t fx = 0; fx < c->sw && fx < c->w && fits && !err; fx++) {
-            err = launch(dgrad_phase(c, act, fy, fx), dy, w, bias, dx, &fits, s);
-        }
-    }
-    return fits || err ? err : launch_direct(c, true, dy, w, bias, act, dx, s);
-}
-
-extern "C" int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w,
-                                  float *dx, cudaStream_t s) {
-    return dr_cuda_conv_transpose(c, dy, w, nullptr, 0, dx, s);
-}
+} // namespace dr

@@ -1,5 +1,5 @@
-/* The weight gradient of im2win convolution in fp32 on CUDA cores, and column sums (bias
- * gradients).
+/* The weight gradient of im2win convolution in fp32, on CUDA cores or, in tf32, on Tensor cores;
+ * and column sums (bias gradients).
  *
  * dw[k, j] = sum over output pixels of dy[pixel, k] * window[pixel, j], j = (kh, kw, c). A block
  * takes a tile of filters by 64 window positions and a fixed chunk of pixels, 16 at a time: sixteen
@@ -9,6 +9,7 @@
  * sums of FOLD pixels are added up: one running sum would lose the small terms. */
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/mma.cuh"
 
 #include <algorithm>
 
@@ -42,6 +43,51 @@ __device__ origin origin_of(const wgrad &p, int64_t pixel, int64_t last) {
             (int)(wo * p.c.sw - p.c.pl)};
 }
 
+/* What a block works on, and what each thread loads. */
+template <int TK> struct share {
+    int k0, group;
+    int64_t j0, chunk, first, last; /* window positions, pixels */
+    int lj, lp, oy, ox, lk, lq; /* this thread's window column and filter, and their first pixel */
+    bool column, filter_in;
+    int64_t channel, filter;
+    __device__ share(const wgrad &p) {
+        const int tiles_k = (p.kg + TK - 1) / TK;
+        const int64_t tiles_j = (p.columns + TJ - 1) / TJ;
+        int64_t id = blockIdx.x;
+        k0 = (int)(id % tiles_k) * TK;
+        id /= tiles_k;
+        j0 = id % tiles_j * TJ;
+        id /= tiles_j;
+        group = (int)(id % p.c.groups);
+        chunk = id / p.c.groups;
+        first = chunk * p.chunk;
+        last = min(first + p.chunk, p.pixels);
+        lj = threadIdx.x % TJ, lp = threadIdx.x / TJ;
+        const int64_t j = j0 + lj;
+        column = j < p.columns;
+        ox = (int)(j / p.cg % p.c.kw) * (int)p.c.dw;
+        oy = (int)(j / p.cg / p.c.kw) * (int)p.c.dh;
+        channel = (int64_t)group * p.cg + j % p.cg;
+        lk = threadIdx.x % TK, lq = threadIdx.x / TK;
+        filter_in = k0 + lk < p.kg;
+        filter = (int64_t)group * p.kg + k0 + lk;
+    }
+    __device__ float window(const wgrad &p, const float *x, const origin &o) const {
+        const int iy = o.iy + oy, ix = o.ix + ox;
+        return o.image >= 0 && column && iy >= 0 && ix >= 0 && iy < p.c.h && ix < p.c.w
+                   ? x[o.image + ((int64_t)iy * p.c.w + ix) * p.c.c + channel]
+                   : 0.0f;
+    }
+    __device__ float gradient(const wgrad &p, const float *dy, int64_t pixel) const {
+        return pixel < last && filter_in ? dy[pixel * p.c.k + filter] : 0.0f;
+    }
+    __device__ void store(const wgrad &p, float *partial, int k, int64_t j, float v) const {
+        if (k0 + k < p.kg && j0 + j < p.columns) {
+            partial[chunk * p.elements + ((int64_t)group * p.kg + k0 + k) * p.columns + j0 + j] = v;
+        }
+    }
+};
+
 /* TK filters a block: each thread sums TK / 16 filters by 4 window positions. */
 template <int TK>
 __global__ void __launch_bounds__(THREADS)
@@ -49,49 +95,24 @@ __global__ void __launch_bounds__(THREADS)
     constexpr int KT = TK / 16;
     __shared__ float a[WP][TK + 4], b[WP][TJ + 4];
     __shared__ origin at[2][WP];
-    const int tiles_k = (p.kg + TK - 1) / TK;
-    const int64_t tiles_j = (p.columns + TJ - 1) / TJ;
-    int64_t id = blockIdx.x;
-    const int k0 = (int)(id % tiles_k) * TK;
-    id /= tiles_k;
-    const int64_t j0 = id % tiles_j * TJ;
-    id /= tiles_j;
-    const int group = (int)(id % p.c.groups);
-    const int64_t chunk = id / p.c.groups;
-    const int64_t first = chunk * p.chunk, last = min(first + p.chunk, p.pixels);
+    const share<TK> s(p);
     const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-
-    /* This thread's window column, and its share of dy's tile. */
-    const int lj = threadIdx.x % TJ, lp = threadIdx.x / TJ;
-    const int64_t j = j0 + lj;
-    const int kw = (int)(j / p.cg % p.c.kw), kh = (int)(j / p.cg / p.c.kw);
-    const int oy = kh * (int)p.c.dh, ox = kw * (int)p.c.dw;
-    const int64_t channel = (int64_t)group * p.cg + j % p.cg;
-    const int lk = threadIdx.x % TK, lq = threadIdx.x / TK;
-    const int64_t filter = (int64_t)group * p.kg + k0 + lk;
 
     float acc[KT][4] = {}, total[KT][4] = {};
     if (threadIdx.x < WP) {
-        at[0][threadIdx.x] = origin_of(p, first + threadIdx.x, last);
+        at[0][threadIdx.x] = origin_of(p, s.first + threadIdx.x, s.last);
     }
     int now = 0;
-    for (int64_t p0 = first; p0 < last; p0 += WP, now ^= 1) {
+    for (int64_t p0 = s.first; p0 < s.last; p0 += WP, now ^= 1) {
         __syncthreads();
         if (threadIdx.x < WP) {
-            at[now ^ 1][threadIdx.x] = origin_of(p, p0 + WP + threadIdx.x, last);
+            at[now ^ 1][threadIdx.x] = origin_of(p, p0 + WP + threadIdx.x, s.last);
         }
-        for (int q = lp; q < WP; q += THREADS / TJ) {
-            const origin o = at[now][q];
-            const int iy = o.iy + oy, ix = o.ix + ox;
-            float v = 0.0f;
-            if (o.image >= 0 && j < p.columns && iy >= 0 && ix >= 0 && iy < p.c.h && ix < p.c.w) {
-                v = x[o.image + ((int64_t)iy * p.c.w + ix) * p.c.c + channel];
-            }
-            b[q][lj] = v;
+        for (int q = s.lp; q < WP; q += THREADS / TJ) {
+            b[q][s.lj] = s.window(p, x, at[now][q]);
         }
-        for (int q = lq; q < WP; q += THREADS / TK) {
-            const int64_t pixel = p0 + q;
-            a[q][lk] = pixel < last && k0 + lk < p.kg ? dy[pixel * p.c.k + filter] : 0.0f;
+        for (int q = s.lq; q < WP; q += THREADS / TK) {
+            a[q][s.lk] = s.gradient(p, dy, p0 + q);
         }
         __syncthreads();
 #pragma unroll
@@ -110,7 +131,7 @@ __global__ void __launch_bounds__(THREADS)
                 acc[i][3] = fmaf(u[i], v.w, acc[i][3]);
             }
         }
-        if ((p0 - first) % FOLD == FOLD - WP || p0 + WP >= last) {
+        if ((p0 - s.first) % FOLD == FOLD - WP || p0 + WP >= s.last) {
 #pragma unroll
             for (int i = 0; i < KT; i++) {
 #pragma unroll
@@ -121,15 +142,102 @@ __global__ void __launch_bounds__(THREADS)
             }
         }
     }
-    float *const out = partial + chunk * p.elements;
     for (int i = 0; i < KT; i++) {
         for (int m = 0; m < 4; m++) {
-            const int k = k0 + ty * KT + i;
-            const int64_t col = j0 + tx * 4 + m;
-            if (k < p.kg && col < p.columns) {
-                out[((int64_t)group * p.kg + k) * p.columns + col] = total[i][m];
+            s.store(p, partial, ty * KT + i, tx * 4 + m, total[i][m]);
+        }
+    }
+}
+
+/* The same on Tensor cores: M = filters, N = window positions, K = pixels, 32 pixels between
+ * barriers. Eight warps of 32 x 16 (TK = 64: 2 x 4 warps) or 16 x 16 (TK = 32) or 16 x 8 (TK = 16)
+ * results. Pitches of TK + 8 and TJ + 8 keep the fragments free of bank conflicts. */
+template <int TK>
+__global__ void __launch_bounds__(THREADS)
+    wgrad_tf32_kernel(const wgrad p, const float *x, const float *dy, float *partial) {
+    constexpr int QP = 32, WARPS_M = TK > 16 ? 2 : 1, WARPS_N = 8 / WARPS_M;
+    constexpr int MT = TK / 16 / WARPS_M, NT = TJ / 8 / WARPS_N;
+    __shared__ float a[QP][TK + 8], b[QP][TJ + 8];
+    __shared__ origin at[2][QP];
+    const share<TK> s(p);
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const int m0 = warp / WARPS_N * MT * 16, n0 = warp % WARPS_N * NT * 8;
+
+    float acc[MT][NT][4] = {}, total[MT][NT][4] = {};
+    if (threadIdx.x < QP) {
+        at[0][threadIdx.x] = origin_of(p, s.first + threadIdx.x, s.last);
+    }
+    int now = 0;
+    for (int64_t p0 = s.first; p0 < s.last; p0 += QP, now ^= 1) {
+        __syncthreads();
+        if (threadIdx.x < QP) {
+            at[now ^ 1][threadIdx.x] = origin_of(p, p0 + QP + threadIdx.x, s.last);
+        }
+        for (int q = s.lp; q < QP; q += THREADS / TJ) {
+            b[q][s.lj] = dr_to_tf32(s.window(p, x, at[now][q]));
+        }
+        for (int q = s.lq; q < QP; q += THREADS / TK) {
+            a[q][s.lk] = dr_to_tf32(s.gradient(p, dy, p0 + q));
+        }
+        __syncthreads();
+#pragma unroll
+        for (int q = 0; q < QP; q += 8) {
+            uint32_t fa[MT][4], fb[NT][2];
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                const int k = m0 + m * 16 + g;
+                fa[m][0] = __float_as_uint(a[q + t][k]);
+                fa[m][1] = __float_as_uint(a[q + t][k + 8]);
+                fa[m][2] = __float_as_uint(a[q + t + 4][k]);
+                fa[m][3] = __float_as_uint(a[q + t + 4][k + 8]);
+            }
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                fb[n][0] = __float_as_uint(b[q + t][n0 + n * 8 + g]);
+                fb[n][1] = __float_as_uint(b[q + t + 4][n0 + n * 8 + g]);
+            }
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+#pragma unroll
+                for (int n = 0; n < NT; n++) {
+                    dr_mma_tf32(acc[m][n], fa[m], fb[n]);
+                }
             }
         }
+        if ((p0 - s.first) % FOLD == FOLD - QP || p0 + QP >= s.last) {
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+#pragma unroll
+                for (int n = 0; n < NT; n++) {
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        total[m][n][i] += acc[m][n][i];
+                        acc[m][n][i] = 0.0f;
+                    }
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                s.store(p, partial, m0 + m * 16 + g + i / 2 * 8, n0 + n * 8 + 2 * t + i % 2,
+                        total[m][n][i]);
+            }
+        }
+    }
+}
+
+template <int TK>
+void launch_wgrad(const wgrad &p, int64_t blocks, const float *x, const float *dy, float *partial,
+                  const struct dr_cuda *cuda) {
+    if (cuda->tf32) {
+        wgrad_tf32_kernel<TK><<<(unsigned)blocks, THREADS, 0, cuda->stream>>>(p, x, dy, partial);
+    } else {
+        wgrad_kernel<TK><<<(unsigned)blocks, THREADS, 0, cuda->stream>>>(p, x, dy, partial);
     }
 }
 
@@ -189,7 +297,7 @@ __global__ void column_sum_kernel(const float *a, int64_t rows, int64_t columns,
 } // namespace
 
 extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, const float *x, const float *dy,
-                                  float *dw, void *workspace, cudaStream_t s) {
+                                  float *dw, void *workspace, const struct dr_cuda *cuda) {
     if (std::max({c->h, c->w, c->c, c->k}) > INT32_MAX) {
         return (int)cudaErrorInvalidConfiguration;
     }
@@ -209,13 +317,13 @@ extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, const float *x, const
     }
     float *const partial = static_cast<float *>(workspace);
     if (tk == 16) {
-        wgrad_kernel<16><<<(unsigned)blocks, THREADS, 0, s>>>(p, x, dy, partial);
+        launch_wgrad<16>(p, blocks, x, dy, partial, cuda);
     } else if (tk == 32) {
-        wgrad_kernel<32><<<(unsigned)blocks, THREADS, 0, s>>>(p, x, dy, partial);
+        launch_wgrad<32>(p, blocks, x, dy, partial, cuda);
     } else {
-        wgrad_kernel<64><<<(unsigned)blocks, THREADS, 0, s>>>(p, x, dy, partial);
+        launch_wgrad<64>(p, blocks, x, dy, partial, cuda);
     }
-    return launch_add(partial, chunks, p.elements, dw, s);
+    return launch_add(partial, chunks, p.elements, dw, cuda->stream);
 }
 
 extern "C" int dr_cuda_column_sum(const float *a, int64_t rows, int64_t columns, float *out,

@@ -41,7 +41,8 @@ static int multiply(struct dr_cuda *cuda, const struct product *p, const float *
     cublasLtMatrixLayoutOpaque_t la, lb, lc;
     cublasLtMatmulPreferenceOpaque_t pref;
     const float one = 1.0f, zero = 0.0f;
-    cublasStatus_t s = lt->matmul_desc_init(&op, sizeof op, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasStatus_t s = lt->matmul_desc_init(
+        &op, sizeof op, cuda->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (s != CUBLAS_STATUS_SUCCESS) {
         return as_cuda(s);
     }

@@ -1,6 +1,6 @@
-/* linear by cuBLASLt in fp32 (no tf32), row-major as in kernels/cpu/linear.h. The workspace is
- * fixed and of the stream alone, so the library's choice and its bits do not change from run to
- * run. */
+/* linear by cuBLASLt in fp32 (or tf32, by cuda->tf32), row-major as in kernels/cpu/linear.h. The
+ * workspace is fixed and of the stream alone, so the library's choice and its bits do not change
+ * from run to run. */
 #ifndef DR_KERNELS_CUDA_LINEAR_H
 #define DR_KERNELS_CUDA_LINEAR_H
 #include "kernels/cuda/stream.h"

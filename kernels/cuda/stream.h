@@ -2,6 +2,7 @@
  * they are compiled on need not have. dr_stream is cudaStream_t. */
 #ifndef DR_KERNELS_CUDA_STREAM_H
 #define DR_KERNELS_CUDA_STREAM_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 typedef struct CUstream_st *dr_stream;
@@ -13,6 +14,7 @@ struct dr_cuda {
     struct cublasLtContext *lt; /* cublasLtHandle_t, of this stream alone */
     void *lt_workspace;
     size_t lt_workspace_bytes;
-    int sms; /* multiprocessors of the device */
+    int sms;   /* multiprocessors of the device */
+    bool tf32; /* convolutions and matrix products round their operands to tf32 */
 };
 #endif

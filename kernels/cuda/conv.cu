@@ -1,0 +1,184 @@
+/* Convolution on CUDA: forward, data gradient, transposed. Each becomes one correlation, or one a
+ * phase of the stride, for the fp32 or the tf32 kernel; what has too many taps for their tables or
+ * for shared memory goes to a direct kernel, one thread an output. */
+#include "kernels/cuda/activate.cuh"
+#include "kernels/cuda/conv_corr.cuh"
+
+#include <algorithm>
+
+namespace dr {
+namespace {
+
+struct direct {
+    dr_conv c;
+    bool dgrad;
+    int act;
+    int64_t total, k_total, kg,
+        cg; /* outputs; channels and filters of one group, as the filter has them */
+};
+
+__device__ float direct_fprop(const direct &p, const float *x, const float *w, int64_t image,
+                              int64_t oy, int64_t ox, int64_t k) {
+    const dr_conv &c = p.c;
+    const int64_t group = k / p.kg;
+    float acc = 0.0f;
+    for (int64_t kw = 0; kw < c.kw; kw++) {
+        for (int64_t kh = 0; kh < c.kh; kh++) {
+            const int64_t iy = oy * c.sh + kh * c.dh - c.pt, ix = ox * c.sw + kw * c.dw - c.pl;
+            const bool inside = iy >= 0 && ix >= 0 && iy < c.h && ix < c.w;
+            for (int64_t ch = 0; ch < p.cg; ch++) {
+                const float v =
+                    inside ? x[((image * c.h + iy) * c.w + ix) * c.c + group * p.cg + ch] : 0.0f;
+                acc = fmaf(v, w[((k * c.kh + kh) * c.kw + kw) * p.cg + ch], acc);
+            }
+        }
+    }
+    return acc;
+}
+
+__device__ float direct_dgrad(const direct &p, const float *dy, const float *w, int64_t image,
+                              int64_t iy, int64_t ix, int64_t channel) {
+    const dr_conv &c = p.c;
+    const int64_t group = channel / p.cg, ch = channel % p.cg;
+    float acc = 0.0f;
+    for (int64_t kw = 0; kw < c.kw; kw++) {
+        for (int64_t kh = 0; kh < c.kh; kh++) {
+            const int64_t y = iy + c.pt - kh * c.dh, x = ix + c.pl - kw * c.dw;
+            if (y % c.sh != 0 || x % c.sw != 0) {
+                continue;
+            }
+            const int64_t oy = y / c.sh, ox = x / c.sw;
+            const bool inside = y >= 0 && x >= 0 && oy < c.ho && ox < c.wo;
+            for (int64_t k = 0; k < p.kg; k++) {
+                const int64_t filter = group * p.kg + k;
+                const float v =
+                    inside ? dy[((image * c.ho + oy) * c.wo + ox) * c.k + filter] : 0.0f;
+                acc = fmaf(v, w[((filter * c.kh + kh) * c.kw + kw) * p.cg + ch], acc);
+            }
+        }
+    }
+    return acc;
+}
+
+__global__ void direct_kernel(const direct p, const float *x, const float *w, const float *bias,
+                              float *y) {
+    const int64_t stride = (int64_t)gridDim.x * blockDim.x;
+    const int64_t width = p.dgrad ? p.c.w : p.c.wo, height = p.dgrad ? p.c.h : p.c.ho;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.total; i += stride) {
+        const int64_t k = i % p.k_total, px = i / p.k_total % width;
+        const int64_t py = i / p.k_total / width % height, image = i / p.k_total / width / height;
+        const float v = p.dgrad ? direct_dgrad(p, x, w, image, py, px, k)
+                                : direct_fprop(p, x, w, image, py, px, k);
+        y[i] = dr_activate(v + (bias ? bias[k] : 0.0f), p.act);
+    }
+}
+
+int launch_direct(const dr_conv *c, bool dgrad, const float *x, const float *w, const float *bias,
+                  int act, float *y, cudaStream_t s) {
+    direct p = {};
+    p.c = *c, p.dgrad = dgrad, p.act = act;
+    p.k_total = dgrad ? c->c : c->k;
+    p.total = dgrad ? c->n * c->h * c->w * c->c : c->n * c->ho * c->wo * c->k;
+    p.kg = c->k / c->groups, p.cg = c->c / c->groups;
+    const int64_t blocks = std::min<int64_t>((p.total + 127) / 128, 1 << 16);
+    direct_kernel<<<(unsigned)blocks, 128, 0, s>>>(p, x, w, bias, y);
+    return (int)cudaGetLastError();
+}
+
+void add_tap(taps *t, int at, int weight) {
+    t->low = t->n ? std::min(t->low, at) : at;
+    t->high = t->n ? std::max(t->high, at) : at;
+    t->at[t->n] = at;
+    t->weight[t->n++] = weight;
+}
+
+/* Taps of dgrad that reach outputs `first`, first + stride, ... along one axis: input i reads
+ * output (i + pad - k * dilation) / stride. The last tap comes first, as in a correlation with the
+ * flipped filter. */
+taps phase_taps(int64_t kernel, int64_t dilation, int64_t stride, int64_t pad, int64_t first) {
+    taps t = {};
+    for (int64_t k = kernel - 1; k >= 0; k--) {
+        const int64_t y = first + pad - k * dilation;
+        if (y % stride == 0) {
+            add_tap(&t, (int)(y / stride), (int)k);
+        }
+    }
+    return t;
+}
+
+/* Whether the tables hold the taps, and an int each position: tiles, strides and pads (at most
+ * 65535 each) reach past the borders, so not all of 2^31 is left. */
+bool small(const dr_conv *c) {
+    const int64_t most = std::max({c->n, c->h, c->w, c->c, c->k, c->ho, c->wo});
+    return c->kh <= TAPS && c->kw <= TAPS && most <= 1 << 30;
+}
+
+} // namespace
+} // namespace dr
+
+using namespace dr;
+
+extern "C" int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const float *w,
+                                  const float *bias, int act, float *y,
+                                  const struct dr_cuda *cuda) {
+    const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
+    bool fits = small(c);
+    int err = cudaSuccess;
+    if (fits) {
+        corr p = {};
+        p.n = (int)c->n, p.h = (int)c->h, p.w = (int)c->w, p.c = (int)cg;
+        p.k = (int)kg, p.ho = (int)c->ho, p.wo = (int)c->wo;
+        p.sh = (int)c->sh, p.sw = (int)c->sw;
+        for (int64_t k = 0; k < c->kh; k++) {
+            add_tap(&p.ty, (int)(k * c->dh - c->pt), (int)k);
+        }
+        for (int64_t k = 0; k < c->kw; k++) {
+            add_tap(&p.tx, (int)(k * c->dw - c->pl), (int)k);
+        }
+        p.groups = (int)c->groups, p.act = act;
+        p.c_total = c->c, p.k_total = c->k;
+        p.w_c = 1, p.w_kw = cg, p.w_kh = c->kw * cg, p.w_k = c->kh * c->kw * cg;
+        p.w_group = kg * p.w_k;
+        p.oy_step = p.ox_step = 1, p.out_h = c->ho, p.out_w = c->wo;
+        err = (cuda->tf32 ? corr_tf32 : corr_f32)(p, x, w, bias, y, &fits, cuda->stream);
+    }
+    return fits || err ? err : launch_direct(c, false, x, w, bias, act, y, cuda->stream);
+}
+
+/* One phase of dx: rows fy, fy + sh, ... and columns fx, fx + sw, ... */
+static corr dgrad_phase(const struct dr_conv *c, int act, int64_t fy, int64_t fx) {
+    const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
+    corr p = {};
+    p.n = (int)c->n, p.h = (int)c->ho, p.w = (int)c->wo, p.c = (int)kg;
+    p.k = (int)cg;
+    p.ho = (int)((c->h - fy + c->sh - 1) / c->sh), p.wo = (int)((c->w - fx + c->sw - 1) / c->sw);
+    p.sh = p.sw = 1;
+    p.ty = phase_taps(c->kh, c->dh, c->sh, c->pt, fy);
+    p.tx = phase_taps(c->kw, c->dw, c->sw, c->pl, fx);
+    p.groups = (int)c->groups, p.act = act;
+    p.c_total = c->k, p.k_total = c->c;
+    p.w_k = 1, p.w_kw = cg, p.w_kh = c->kw * cg, p.w_c = c->kh * c->kw * cg;
+    p.w_group = kg * p.w_c;
+    p.oy_first = (int)fy, p.ox_first = (int)fx, p.oy_step = (int)c->sh, p.ox_step = (int)c->sw;
+    p.out_h = c->h, p.out_w = c->w;
+    return p;
+}
+
+extern "C" int dr_cuda_conv_transpose(const struct dr_conv *c, const float *dy, const float *w,
+                                      const float *bias, int act, float *dx,
+                                      const struct dr_cuda *cuda) {
+    bool fits = small(c) && c->sh * c->sw <= 64;
+    int err = cudaSuccess;
+    for (int64_t fy = 0; fy < c->sh && fy < c->h && fits && !err; fy++) {
+        for (int64_t fx = 0; fx < c->sw && fx < c->w && fits && !err; fx++) {
+            err = (cuda->tf32 ? corr_tf32 : corr_f32)(dgrad_phase(c, act, fy, fx), dy, w, bias, dx,
+                                                      &fits, cuda->stream);
+        }
+    }
+    return fits || err ? err : launch_direct(c, true, dy, w, bias, act, dx, cuda->stream);
+}
+
+extern "C" int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w,
+                                  float *dx, const struct dr_cuda *cuda) {
+    return dr_cuda_conv_transpose(c, dy, w, nullptr, 0, dx, cuda);
+}
