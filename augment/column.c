@@ -184,7 +184,7 @@ void dr_column_close(struct dr_column *c) {
 /* ---- reading ---- */
 
 struct limits {
-    int64_t low, high, ignore; /* ignore -1: none */
+    int64_t low, high, ignore; /* ignore 0: none */
 };
 
 static struct limits limits(const struct dr_column_want *w) {
@@ -193,6 +193,8 @@ static struct limits limits(const struct dr_column_want *w) {
     struct limits l = {0, high[w->dtype], w->ignore};
     if (w->dtype == DR_I32 || w->dtype == DR_I64)
         l.low = -l.high - 1;
+    if (l.ignore < l.low || l.ignore > l.high)
+        l.ignore = 0; /* the device's type has no such number */
     if (w->classes > 0) {
         l.low = 0;
         if (w->classes - 1 < l.high)
@@ -201,15 +203,17 @@ static struct limits limits(const struct dr_column_want *w) {
     return l;
 }
 
-void dr_column_allowed(const struct dr_column_want *w, char *text, size_t n) {
+void dr_column_allowed(const struct dr_column *c, const struct dr_column_want *w, char *text,
+                       size_t n) {
     const struct limits l = limits(w);
+    const bool can_be_there = l.ignore > l.high || (l.ignore < l.low && c->npy.kind == 'i');
     const int at = snprintf(text, n, "%lld to %lld", (long long)l.low, (long long)l.high);
-    if (w->classes > 0 && w->ignore != -1 && at > 0 && (size_t)at < n)
-        snprintf(text + at, n - (size_t)at, " or %lld", (long long)w->ignore);
+    if (can_be_there && at > 0 && (size_t)at < n)
+        snprintf(text + at, n - (size_t)at, " or %lld", (long long)l.ignore);
 }
 
 static bool allowed(const struct limits *l, int64_t v) {
-    return (v >= l->low && v <= l->high) || (l->ignore != -1 && v == l->ignore);
+    return (v >= l->low && v <= l->high) || (l->ignore != 0 && v == l->ignore);
 }
 
 static const unsigned char *row_of(const struct dr_column *c, int64_t sample) {
@@ -245,7 +249,7 @@ static bool read_classes(const struct dr_column *c, const struct dr_column_want 
         int64_t v;
         if (!item_int(c->npy.kind, c->npy.item, p, &v) || !allowed(&l, v)) {
             char range[96];
-            dr_column_allowed(w, range, sizeof range);
+            dr_column_allowed(c, w, range, sizeof range);
             snprintf(why, why_n, "%s, row %lld: value %lld, input '%s' takes %s", c->name,
                      (long long)(c->first + sample), (long long)v, c->input->name, range);
             return false;

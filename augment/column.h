@@ -27,8 +27,9 @@ bool dr_column_read(const struct dr_column *c, const struct dr_column_want *w, u
 /* The first value of a sample that the wish does not allow; false: all are fine. npy only. */
 bool dr_column_offender(const struct dr_column *c, const struct dr_column_want *w, int64_t sample,
                         int64_t *value);
-/* "0 to 9", what the wish allows. */
-void dr_column_allowed(const struct dr_column_want *w, char *text, size_t n);
+/* "0 to 9 or 255": what the wish allows, of what the file can hold. */
+void dr_column_allowed(const struct dr_column *c, const struct dr_column_want *w, char *text,
+                       size_t n);
 
 /* Values by (seed, input, sample): integers `[0, classes)` where classes > 0. Uniform floats are in
  * [0, 1), normal ones N(0, 1); integers cover 0..255 (u16: 0..65535), normal ones with the mean in

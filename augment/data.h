@@ -21,7 +21,7 @@ struct dr_column_want {
     enum dr_dtype dtype;   /* on the device: i32 for labels */
     struct dr_shape shape; /* with the batch */
     int64_t classes;       /* labels and masks must be < this (0: not checked) ... */
-    int64_t ignore;        /* ... or equal to this (255 for masks; -1: none) */
+    int64_t ignore;        /* ... or equal to this (ignore_index; 0: none) */
 };
 
 /* Opens split `split` for a batch size. Errors (missing file, bad header, wrong dtype or shape,

@@ -120,7 +120,7 @@ static bool check_rows(const struct dr_dataset *s, const struct dr_column *c,
         return true;
     char range[96];
     const struct dr_mark nowhere = {0};
-    dr_column_allowed(w, range, sizeof range);
+    dr_column_allowed(c, w, range, sizeof range);
     dr_error(s->m->diag, c->source->mark, "%s, row %lld: value %lld, input '%s' takes %s", c->name,
              (long long)bad[0].row, (long long)bad[0].value, c->input->name, range);
     for (int64_t i = 1; i < n && i < SHOWN; i++)

@@ -6,11 +6,13 @@
  * another; every schedule keeps that.
  *
  * A value is either
- *   DR_STEP   produced by exactly one node in each step (activations, gradients, the batch), or
- *   DR_STATE  kept from step to step (weights, moments, running statistics, health). A node that
- *             changes a state value lists it in `out`, and in `in` too if it reads it. Several
- * nodes may write one state value in a step; they do so in id order. Shapes are NHWC with the batch
- * first; weights are [K, Kh, Kw, C/groups] (conv2d), [out, in] (linear).
+ * - DR_STEP, produced by exactly one node in each step (activations, gradients, the batch), or
+ * - DR_STATE, kept from step to step (weights, moments, running statistics, health). A node that
+ *   changes a state lists it in `out`, and in `in` too if it reads it. Several nodes may write one
+ *   state in a step; they do so in id order.
+ *
+ * Shapes are NHWC with the batch first; weights are [K, Kh, Kw, C/groups] (conv2d), [out, in]
+ * (linear).
  *
  * Everything lives in the graph's arena. Rewriting passes build a new graph with the dr_graph_*
  * calls. */
@@ -60,6 +62,8 @@ struct dr_value {
     uint32_t producer; /* DR_STEP: its node. DR_STATE: DR_NONE */
     struct dr_mark mark;
     int64_t classes; /* labels and masks: how many classes the readers accept; 0: unknown */
+    int64_t ignored; /* ... and the one number more that they pass over (ignore_index); 0: none,
+                        since 0 is a class */
     /* DR_STATE only */
     enum dr_state_class cls;
     struct dr_init init;

@@ -1,8 +1,9 @@
 /* shapes: what is left to do once every node has been inferred.
  *
- * Before: the graph as loaded. After: `classes` of labels and masks have travelled from the losses
- * and metrics that read them back to the data; nodes that no loss, metric or output needs are gone,
- * with a warning (but not in evaluation, which is about the losses and metrics alone). */
+ * Before: the graph as loaded. After: `classes` and `ignored` of labels and masks have travelled
+ * from the losses and metrics that read them back to the data; nodes that no loss, metric or output
+ * needs are gone, with a warning (but not in evaluation, which is about the losses and metrics
+ * alone). */
 #include "graph/passes.h"
 
 static bool is_target(const struct dr_value *v) {
@@ -35,6 +36,7 @@ static void propagate_classes(struct dr_graph *g) {
             struct dr_value *in = &g->value.at[n->in[from]];
             if (is_target(out) && in->dtype != DR_F32) {
                 narrow(in, out->classes);
+                in->ignored = in->ignored ? in->ignored : out->ignored;
             }
         }
     }

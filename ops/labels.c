@@ -23,6 +23,8 @@ bool dr_labels_infer(struct dr_infer *c, int64_t *ignore_index) {
     struct dr_value *target = &c->g->value.at[c->g->node.at[c->node].in[1]];
     if (target->classes == 0 || target->classes > k)
         target->classes = k; /* what every reader accepts */
+    if (target->ignored == 0)
+        target->ignored = *ignore_index; /* losses come before metrics: theirs counts */
     return true;
 }
 

@@ -62,7 +62,7 @@ static void moved(void *ctx) {
 
 void dr_lane_want(const struct dr_graph *g, struct dr_column_want *want) {
     for (uint32_t i = 0; i < g->input.n; i++)
-        want[i] = (struct dr_column_want){.input = DR_NONE, .ignore = -1};
+        want[i] = (struct dr_column_want){.input = DR_NONE};
     for (uint32_t i = 0; i < g->node.n; i++) {
         const struct dr_node *n = &g->node.at[i];
         const struct dr_data_attrs *a = n->attrs;
@@ -74,7 +74,7 @@ void dr_lane_want(const struct dr_graph *g, struct dr_column_want *want) {
             .dtype = v->dtype,
             .shape = v->shape,
             .classes = v->classes,
-            .ignore = v->meaning == DR_MASK ? 255 : -1,
+            .ignore = v->ignored,
         };
     }
 }

@@ -11,8 +11,8 @@
 enum { BATCH = 3, STEPS = 60, SEED = 5 };
 
 static const struct dr_column_want want[2] = {
-    {.input = 0, .dtype = DR_U8, .shape = {4, {BATCH, 4, 4, 1}}, .ignore = -1},
-    {.input = 1, .dtype = DR_I32, .shape = {1, {BATCH}}, .classes = 10, .ignore = -1},
+    {.input = 0, .dtype = DR_U8, .shape = {4, {BATCH, 4, 4, 1}}},
+    {.input = 1, .dtype = DR_I32, .shape = {1, {BATCH}}, .classes = 10},
 };
 static const size_t bytes[3] = {(size_t)BATCH * 16, (size_t)BATCH * 4,
                                 sizeof(struct dr_batch) + BATCH * sizeof(uint64_t)};

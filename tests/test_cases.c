@@ -528,6 +528,30 @@ Test(cases, AUG_04_normalize_refuses) {
             "m.yaml:7:47: error: normalize 'net.norm': scale: '0' is out of range", NULL);
 }
 
+/* A class that the loss passes over is one that the readers let through. */
+Test(cases, ignored_labels_are_read) {
+    static const char yaml[] =
+        "dagrun: 1\n"
+        "inputs: {image: {shape: [4, 4, 1], dtype: u8}, label: {shape: [], dtype: u8}}\n"
+        "data: {batch: 4, train: {image: {npy: images.npy}, label: {npy: labels.npy}}}\n"
+        "subgraphs: {net: {nodes: {n: {op: normalize, in: image}, f: {op: flatten}, l: {op: "
+        "linear, features: 3}}}}\n"
+        "train: {losses: {ce: {op: cross_entropy, in: [net.l, label], ignore_index: %d}}, "
+        "optimizer: {op: sgd, lr: 0.1}, steps: 2}\n";
+    char text[1024];
+    cli_quadrants(folder, 24); /* labels 0 to 3 */
+    snprintf(text, sizeof text, yaml, 3);
+    free(numbers("--json", text));
+    snprintf(text, sizeof text, yaml, 7);
+    struct cli_run r = tool("", text);
+    cr_expect_eq(r.code, 2);
+    cr_expect(strstr(r.err, "m.yaml:3:65: error: npy '") &&
+                  strstr(r.err, "row 1: value 3, input "
+                                "'label' takes 0 to 2 or 7"),
+              "%s", r.err);
+    cli_run_free(&r);
+}
+
 /* ---- dot ---- */
 
 Test(cases, DOT_01_names_from_yaml) {

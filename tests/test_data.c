@@ -63,7 +63,7 @@ static struct dr_source *add(struct world *w, const char *name, enum dr_dtype t,
     const bool integer = t == DR_U8 || t == DR_U16 || t == DR_I32 || t == DR_I64;
     *want = (struct dr_column_want){.input = i,
                                     .dtype = meaning == DR_LABEL && integer ? DR_I32 : t,
-                                    .ignore = meaning == DR_MASK ? 255 : -1};
+                                    .ignore = meaning == DR_MASK ? 255 : 0};
     want->shape.rank = s.rank + 1;
     want->shape.dim[0] = w->m->batch;
     for (uint32_t d = 0; d < s.rank; d++)
@@ -418,8 +418,25 @@ Test(data, class_numbers_are_checked_with_their_rows) {
     cr_assert(!dr_dataset_check(s, w.want, 1));
     says(&w, "row 1: value 3, input 'm' takes 0 to 2 or 255");
     w.want[0].classes = 4;
-    w.want[0].ignore = -1;
+    w.want[0].ignore = 0;
     cr_assert(!dr_dataset_check(s, w.want, 1));
+    end(&w, s);
+
+    /* PyTorch's -100, where the file and the device's type have such numbers */
+    static const int8_t signed_labels[4] = {0, -100, 2, -1};
+    w = world(2);
+    add(&w, "y", DR_I32, scalar, DR_LABEL,
+        write_npy(&w, "s.npy", "|i1", DR_SHAPE(4), signed_labels, sizeof signed_labels));
+    s = opened(&w, false);
+    w.want[0].classes = 3;
+    w.want[0].ignore = -100;
+    cr_assert(!dr_dataset_check(s, w.want, 1));
+    says(&w, "row 3: value -1, input 'y' takes 0 to 2 or -100");
+    batch_of(&w, s, 0, 0);
+    cr_assert_eq(((const int32_t *)column(&w, 0))[1], -100);
+    w.want[0].dtype = DR_U8;
+    why = dr_dataset_batch(s, w.want, 1, &w.ring, 0, 0, w.slot);
+    cr_assert(why && strstr(why, "row 1: value -100, input 'y' takes 0 to 2"), "%s", why);
     end(&w, s);
 }
 
