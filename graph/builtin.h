@@ -2,17 +2,17 @@
  * themselves are in ops/builtin.c (and ops/sgd.c ...) like all others; the passes find them by
  * name.
  *
- *   name         in -> out
- *   data         -> one input of the batch, or its header. Launched by the executor.
- *   total_loss   loss means (f32 []) -> f32 []: sum of weight[i] * in[i], in order
- *   lr           header -> f32 []: the rate of header.step
- *   clip         gradients -> f32 []: min(1, max_norm / (global L2 norm + 1e-6)), fixed order
- *   guard        total loss, header, health -> health: {1, step} once the total is not finite;
- * sticky add          n values of one shape -> their sum, left to right (also a YAML op) readback
- * anything -> nothing. Launched by the executor. optimizers   weight, gradient, lr, health[, clip]
- * + own moments -> weight, moments: write nothing while health[0] != 0. Named "WEIGHT:OP"; moments
- * "WEIGHT:OP.leaf". op->track    e.g. batch_norm_stats: batch statistics, states, health -> states;
- * same rule. */
+ * - data: -> one input of the batch, or its header. Launched by the executor.
+ * - total_loss: loss means (f32 []) -> f32 []: the sum of weight[i] * in[i], in order.
+ * - lr: header -> f32 []: the rate of header.step.
+ * - clip: gradients -> f32 []: min(1, max_norm / (global L2 norm + 1e-6)), in a fixed order.
+ * - guard: total loss, header, health -> health: {1, step} once the total is not finite; sticky.
+ * - add: n values of one shape -> their sum, left to right (also a YAML op).
+ * - readback: anything -> nothing. Launched by the executor.
+ * - optimizers: weight, gradient, lr, health[, clip] + own moments -> weight, moments. They write
+ *   nothing while health[0] != 0. Named "WEIGHT:OP"; moments "WEIGHT:OP.leaf".
+ * - what op->track adds, e.g. batch_norm_stats: batch statistics, states, health -> states; the
+ *   same rule. */
 #ifndef DR_GRAPH_BUILTIN_H
 #define DR_GRAPH_BUILTIN_H
 #include "graph/op.h"

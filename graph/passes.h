@@ -8,9 +8,12 @@
 
 /* load: the model's nodes as a graph with data nodes, the header, eval forms and terms; runs
  * op->infer node by node on the way, so that `shapes` has only labels' classes and unused nodes
- * left to do. train  everything of `train:`; metrics are left out (they belong to eval) eval   eval
- * forms, losses and metrics infer  eval forms; losses, metrics, labels and what only feeds them are
- * dropped, `outputs` kept total_steps: for learning rates (steps, or epochs times batches). */
+ * left to do. By mode:
+ * - train: everything of `train:`; metrics are left out (they belong to eval)
+ * - eval: eval forms, losses and metrics
+ * - infer: eval forms; losses, metrics, labels and what only feeds them are dropped, `outputs` kept
+ *
+ * total_steps: for learning rates (steps, or epochs times batches). */
 struct dr_graph *dr_pass_load(const struct dr_model *m, enum dr_graph_mode mode,
                               int64_t total_steps);
 

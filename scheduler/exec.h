@@ -44,8 +44,9 @@ struct dr_exec {
     char note[232]; /* to tell the user once ("running without a CUDA graph: ..."), or "" */
 };
 
-/* The device's memory for a whole run: one slab, shared by the training and the evaluation plan
- * (the states come first and are the same; the rest is scratch that a drained pipeline leaves). */
+/* The device's memory for a whole run: one slab, shared by the training and the evaluation plan.
+ * Training's states come first and are the evaluation's too; states that only the evaluation has
+ * come last; what lies between is scratch that a drained pipeline leaves. */
 struct dr_slab {
     unsigned char *base; /* device pointer */
     uint64_t bytes;

@@ -60,7 +60,8 @@ struct dr_plan_wish {          /* schedule: of the YAML, resolved by the caller 
     int32_t pipeline, streams; /* DR_AUTO or a number */
     enum dr_policy policy;
     bool graph;
-    /* A state layout that another plan over the same states made (evaluation beside training). */
+    /* Another plan that takes turns with this one in the same slab (training beside evaluation):
+     * states of both stay where that plan has them. NULL: none. */
     const struct dr_plan *states_of;
     const struct dr_graph *states_graph;
 };
