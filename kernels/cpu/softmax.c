@@ -1,5 +1,6 @@
 /* Softmax, cross-entropy and accuracy by rows. Sums over rows go by chunks (sums.h). */
 #include "kernels/cpu/softmax.h"
+#include "kernels/cpu/classes.h"
 #include "kernels/cpu/sums.h"
 #include <math.h>
 #include <string.h>
@@ -30,14 +31,6 @@ static int64_t first_row(const struct rows *r, size_t i, int64_t *end) {
     const int64_t begin = (int64_t)i * r->chunk;
     *end = begin + r->chunk < r->n ? begin + r->chunk : r->n;
     return begin;
-}
-
-/* NaN wins, so that it is not hidden behind a finite maximum. */
-static float row_max(const float *x, int64_t k) {
-    float m = x[0];
-    for (int64_t j = 1; j < k; j++)
-        m = x[j] <= m ? m : x[j];
-    return m;
 }
 
 static void softmax_chunk(void *ctx, size_t i) {
@@ -77,14 +70,6 @@ static void softmax_dgrad_chunk(void *ctx, size_t i) {
 void dr_cpu_softmax_dgrad(struct dr_cpu *cpu, int64_t rows, int64_t k, const float *y,
                           const float *dy, float *dx) {
     run(cpu, softmax_dgrad_chunk, &(struct rows){.n = rows, .k = k, .x = y, .dy = dy, .y = dx});
-}
-
-/* Whether a row counts, and its class. */
-static bool counts(const struct dr_cpu_classes *c, int64_t row, int64_t *class) {
-    if (row / c->rows_per_sample >= c->n_valid)
-        return false;
-    *class = c->u8 ? ((const uint8_t *)c->target)[row] : ((const int32_t *)c->target)[row];
-    return *class != c->ignore;
 }
 
 /* log(sum(exp(x - m))), so that log p[j] = x[j] - m - that. */
