@@ -10,9 +10,10 @@ struct dr_column {
     const struct dr_input *input;
     const char *name; /* for messages: "npy 'data/x.npy'" */
     struct dr_npy npy;
-    int64_t first; /* row of the file that is sample 0 */
-    int64_t rows;  /* samples */
-    int64_t items; /* values of a sample */
+    const char *const *stem; /* by row of the source: its file without folder and ending; NULL */
+    int64_t first;           /* row of the file that is sample 0 */
+    int64_t rows;            /* samples */
+    int64_t items;           /* values of a sample */
 };
 
 /* Opens the source and checks its type, shape and range against the input. False after an error. */

@@ -32,7 +32,9 @@ struct dr_dataset *dr_dataset_open(struct dr_arena *a, const struct dr_model *m,
 void dr_dataset_close(struct dr_dataset *s); /* unmaps files; the struct itself is the arena's */
 int64_t dr_dataset_samples(const struct dr_dataset *s);
 int64_t dr_dataset_batches(const struct dr_dataset *s); /* per epoch */
-bool dr_dataset_pads(const struct dr_dataset *s);       /* some batch has n_valid < batch */
+/* The name of a sample's file without folder and ending; NULL: no source has files. */
+const char *dr_dataset_stem(const struct dr_dataset *s, int64_t sample);
+bool dr_dataset_pads(const struct dr_dataset *s); /* some batch has n_valid < batch */
 /* Classes per label/mask column are known after the graph is built: checks every value of integer
  * label sources that are in memory (npy, idx) once, naming the file and row. */
 bool dr_dataset_check(struct dr_dataset *s, const struct dr_column_want *want, uint32_t n);

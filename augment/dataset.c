@@ -88,6 +88,12 @@ int64_t dr_dataset_samples(const struct dr_dataset *s) {
 int64_t dr_dataset_batches(const struct dr_dataset *s) {
     return s->batches;
 }
+const char *dr_dataset_stem(const struct dr_dataset *s, int64_t sample) {
+    for (uint32_t i = 0; i < s->n_columns; i++)
+        if (s->column[i].stem)
+            return s->column[i].stem[s->column[i].first + sample];
+    return NULL;
+}
 bool dr_dataset_pads(const struct dr_dataset *s) {
     return s->pad && s->samples % s->batch != 0;
 }

@@ -260,31 +260,36 @@ void dr_npy_close(struct dr_npy *npy) {
     memset(npy, 0, sizeof *npy);
 }
 
-int dr_npy_write(const char *path, const char *descr, const int64_t *dim, uint32_t rank,
-                 const void *data, size_t bytes) {
-    char head[512] = "\x93NUMPY\x01"; /* version 1.0: the byte after it is 0 */
+size_t dr_npy_header(char *head, const char *descr, const int64_t *dim, uint32_t rank) {
+    enum { ROOM = 512 };
     DR_ASSERT(rank <= DR_NPY_MAX_RANK && strlen(descr) < 16);
-    int n = 10 + snprintf(head + 10, sizeof head - 10,
+    memcpy(head, "\x93NUMPY\x01", 8); /* version 1.0 */
+    int n = 10 + snprintf(head + 10, ROOM - 10,
                           "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
     for (uint32_t i = 0; i < rank; i++)
-        n += snprintf(head + n, sizeof head - (size_t)n,
-                      rank == 1 || i + 1 < rank ? "%lld, " : "%lld", (long long)dim[i]);
-    n += snprintf(head + n, sizeof head - (size_t)n, "), }");
+        n += snprintf(head + n, ROOM - (size_t)n, rank == 1 || i + 1 < rank ? "%lld, " : "%lld",
+                      (long long)dim[i]);
+    n += snprintf(head + n, ROOM - (size_t)n, "), }");
     while ((n + 1) % 64 != 0) /* data is aligned to 64 bytes, as numpy does it */
         head[n++] = ' ';
     head[n++] = '\n';
     head[8] = (char)((n - 10) & 255);
     head[9] = (char)((n - 10) >> 8);
-    size_t all;
-    if (__builtin_add_overflow((size_t)n, bytes, &all))
-        return EOVERFLOW;
-    char *file = malloc(all);
-    if (!file)
-        return ENOMEM;
-    memcpy(file, head, (size_t)n);
-    if (bytes)
-        memcpy(file + n, data, bytes);
-    const int error = dr_write_file(path, file, all);
-    free(file);
+    return (size_t)n;
+}
+
+int dr_npy_write(const char *path, const char *descr, const int64_t *dim, uint32_t rank,
+                 const void *data, size_t bytes) {
+    char head[512];
+    const size_t n = dr_npy_header(head, descr, dim, rank);
+    struct dr_file *f;
+    int error = dr_file_create(&f, path);
+    if (error)
+        return error;
+    error = dr_file_write(f, head, n);
+    error = error || !bytes ? error : dr_file_write(f, data, bytes);
+    if (!error)
+        return dr_file_commit(f);
+    dr_file_drop(f);
     return error;
 }

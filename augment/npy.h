@@ -21,6 +21,8 @@ struct dr_npy {
 bool dr_npy_parse(const void *file, size_t n, struct dr_npy *out, char *why, size_t why_n);
 bool dr_npy_open(const char *path, struct dr_npy *out, char *why, size_t why_n);
 void dr_npy_close(struct dr_npy *npy);
+/* The header of an npy file, to be followed by its items: its bytes; `head` has room for 512. */
+size_t dr_npy_header(char *head, const char *descr, const int64_t *dim, uint32_t rank);
 /* A whole file written atomically; 0 or errno. `descr` like "<f4". */
 int dr_npy_write(const char *path, const char *descr, const int64_t *dim, uint32_t rank,
                  const void *data, size_t bytes);

@@ -103,6 +103,10 @@ static void check_best(struct dr_load *l) {
     if (!best) {
         return;
     }
+    if (!l->m->eval.present) {
+        dr_error(l->d, l->best, "train.save: best: needs `eval:`, which measures it");
+        return;
+    }
     const char **names = DR_NEW_N(l->a, const char *, (size_t)n + 1);
     for (uint32_t i = 0; i < n; i++) {
         names[i] =

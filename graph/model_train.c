@@ -128,6 +128,7 @@ bool dr_load_weights(struct dr_load *l, const struct dr_yaml *y, const char *wha
         if (out->map && dr_load_mapping(l, out->map, dr_printf(l->a, "%s: map", what))) {
             for (uint32_t i = 0; i < out->map->n; i++) {
                 const char *to;
+                dr_load_name(l, out->map->pair[i].key, "a segment of a map");
                 dr_scalar_text(l->d, out->map->pair[i].value, dr_printf(l->a, "%s: map", what),
                                &to);
             }
@@ -137,9 +138,6 @@ bool dr_load_weights(struct dr_load *l, const struct dr_yaml *y, const char *wha
         }
     }
     out->file = dr_load_path(l, file, what);
-    if (out->file && dr_diag_errors(l->d) == before) {
-        dr_load_later(l, file->mark, "`weights: FILE`", "cannot read weights files");
-    }
     return dr_diag_errors(l->d) == before;
 }
 
@@ -210,7 +208,6 @@ static void read_save(struct dr_load *l, const struct dr_yaml *y, const char **b
         }
     }
     l->m->train.save = dr_load_path(l, file, "train.save");
-    dr_load_later(l, file->mark, "`train.save`", "cannot write weights files");
 }
 
 /* ---- train ---- */
@@ -267,7 +264,6 @@ void dr_load_train(struct dr_load *l, const struct dr_yaml *y) {
     }
     if (log) {
         l->m->train.log = dr_load_path(l, log, "train.log");
-        dr_load_later(l, log->mark, "`train.log`", "does not write it");
     }
     if (find_split(l, "train") == DR_NONE && l->m->batch) {
         no_split(l, y->mark, "train", "train");
@@ -324,6 +320,25 @@ void dr_load_eval(struct dr_load *l, const struct dr_yaml *y) {
 }
 
 /* ---- outputs ---- */
+/* The name of a PNG file must differ from sample to sample. */
+static void check_pattern(struct dr_load *l, const struct dr_yaml *y, const char *what) {
+    bool differs = false;
+    for (const char *at = y->kind == DR_YAML_SCALAR ? y->text : ""; (at = strchr(at, '{')); at++) {
+        if (strncmp(at, "{stem}", 6) == 0 || strncmp(at, "{index}", 7) == 0) {
+            differs = true;
+        } else {
+            dr_error(l->d, y->mark, "%s: png: only {stem} and {index} may stand in braces", what);
+            return;
+        }
+    }
+    if (!differs && y->kind == DR_YAML_SCALAR) {
+        dr_error(l->d, y->mark,
+                 "%s: png: every sample has a file: the name must contain {stem} (the input's file "
+                 "name) or {index}",
+                 what);
+    }
+}
+
 /* A value with neither npy nor png is computed and stays in memory. */
 void dr_load_outputs(struct dr_load *l, const struct dr_yaml *y) {
     if (!dr_load_mapping(l, y, "outputs")) {
@@ -341,11 +356,10 @@ void dr_load_outputs(struct dr_load *l, const struct dr_yaml *y) {
         struct dr_outputs o = {.name = key->text, .mark = key->mark};
         if (npy) {
             o.npy = dr_load_path(l, npy, dr_printf(l->a, "%s: npy", what));
-            dr_load_later(l, npy->mark, "`npy` of an output", "cannot write it");
         }
         if (png) {
             o.png = dr_load_path(l, png, dr_printf(l->a, "%s: png", what));
-            dr_load_later(l, png->mark, "`png` of an output", "cannot write it");
+            check_pattern(l, png, what);
         }
         struct dr_tref *ref = DR_NEW(l->a, struct dr_tref);
         if (!in) {

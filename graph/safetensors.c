@@ -336,7 +336,8 @@ static int by_place(const void *x, const void *y) {
 /* No byte belongs to two tensors or to none. */
 static bool check_ranges(struct reader *r, struct range *at, uint32_t n) {
     uint64_t end = 0;
-    qsort(at, n, sizeof *at, by_place);
+    if (n)
+        qsort(at, n, sizeof *at, by_place);
     for (uint32_t i = 0; i < n; i++) {
         const char *name = r->f->tensor.at[at[i].tensor].name;
         if (at[i].begin < end)

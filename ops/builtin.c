@@ -6,6 +6,7 @@
 #include "kernels/cpu/sums.h"
 #include "kernels/cuda/pointwise.h"
 #include "ops/common.h"
+#include "ops/table.h"
 #include <math.h>
 
 const struct dr_op dr_op_data = {
@@ -74,7 +75,7 @@ static bool lr_infer(struct dr_infer *c) {
 }
 /* Linear warm-up to base, then the schedule counted from its end (PyTorch's CosineAnnealingLR and
  * StepLR behind a SequentialLR). */
-static double rate(const struct dr_lr *lr, int64_t step) {
+double dr_lr_rate(const struct dr_lr *lr, int64_t step) {
     if (step < lr->warmup)
         return lr->base * (double)(step + 1) / (double)lr->warmup;
     const int64_t t = step - lr->warmup, span = lr->total - lr->warmup;
@@ -94,7 +95,7 @@ static void lr_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     (void)cpu;
     const struct dr_lr_attrs *a = l->node->attrs;
     const struct dr_batch *header = l->in[0];
-    *(float *)l->out[0] = (float)rate(&a->lr, (int64_t)header->step);
+    *(float *)l->out[0] = (float)dr_lr_rate(&a->lr, (int64_t)header->step);
 }
 DR_CUDA_LAUNCHER lr_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_lr *lr = &((const struct dr_lr_attrs *)l->node->attrs)->lr;

@@ -3,4 +3,6 @@
 #define DR_OPS_TABLE_H
 #include "graph/op.h"
 const struct dr_op_table *dr_ops(void);
+/* The learning rate of a step, as the op `lr` computes it. */
+double dr_lr_rate(const struct dr_lr *lr, int64_t step);
 #endif

@@ -73,6 +73,9 @@ static const char help[] =
     "  --device D     cpu (default), cuda, cuda:N\n"
     "  --set K=V      override a value of the YAML, e.g. --set train.steps=10; may be repeated\n"
     "  --threads N    threads of the CPU (default: all cores)\n"
+    "  --load FILE    weights from a safetensors file by their full names\n"
+    "  --save FILE    after training: weights, and what --resume needs\n"
+    "  --resume FILE  go on with a training that --save wrote; train.steps counts from its start\n"
     "  --trace FILE   what ran when, as Chrome trace events (ui.perfetto.dev)\n"
     "  --json         results as one JSON object; times in seconds unless a key says otherwise\n"
     "  -o FILE        results to a file, which is written whole or not at all\n"
@@ -187,6 +190,15 @@ static bool take_option(struct dr_cli *c, int opt) {
     case OPT_TRACE:
         c->trace = optarg;
         return named("--trace", optarg);
+    case OPT_LOAD:
+        c->load = optarg;
+        return named("--load", optarg);
+    case OPT_SAVE:
+        c->save = optarg;
+        return named("--save", optarg);
+    case OPT_RESUME:
+        c->resume = optarg;
+        return named("--resume", optarg);
     case OPT_STEPS:
         return positive("--steps", optarg, 1000000000, &c->steps);
     default:
@@ -204,6 +216,10 @@ static bool consistent(struct dr_cli *c) {
         wrong = "--steps";
     else if (c->trace && !runs)
         wrong = "--trace";
+    else if (c->load && !runs && c->mode != DR_CLI_VERIFY && c->mode != DR_CLI_CHECK)
+        wrong = "--load";
+    else if ((c->save || c->resume) && c->mode != DR_CLI_RUN)
+        wrong = c->save ? "--save" : "--resume";
     else if (c->json && (c->mode == DR_CLI_DOT || c->mode == DR_CLI_DUMP))
         wrong = "--json";
     else if (c->mode == DR_CLI_OPS && (c->device || c->n_sets || c->threads || c->quiet))
@@ -212,6 +228,8 @@ static bool consistent(struct dr_cli *c) {
         wrong = "-v";
     if (wrong)
         dr_cli_error("%s does not go with %s", wrong, mode);
+    else if (c->load && c->resume)
+        dr_cli_error("%s", wrong = "--load begins a run, --resume goes on with one: give one");
     else if (c->quiet && c->verbose)
         dr_cli_error("%s", wrong = "-q and -v contradict each other");
     else if (!c->model && c->mode != DR_CLI_OPS)
@@ -237,11 +255,6 @@ static bool parse(struct dr_cli *c, int argc, char **argv) {
             return unknown_option(c, is_long
                                          ? argv[optind - 1]
                                          : dr_printf(c->arena, "-%c", optopt ? optopt : arg[1]));
-        }
-        if (opt >= OPT_LOAD && opt <= OPT_RESUME) {
-            static const char *const later[] = {"--load", "--save", "--resume"};
-            dr_cli_error("%s: not in this version", later[opt - OPT_LOAD]);
-            return false;
         }
         if (!take_option(c, opt))
             return false;

@@ -23,15 +23,17 @@ enum dr_cli_mode {
 
 struct dr_cli {
     enum dr_cli_mode mode;
-    const char *model;  /* or the op of --ops; NULL */
-    const char *device; /* NULL: cpu */
-    const char *out;    /* -o; NULL: stdout */
-    const char *dump;   /* a pass */
-    const char *trace;  /* a file; NULL */
+    const char *model;                /* or the op of --ops; NULL */
+    const char *device;               /* NULL: cpu */
+    const char *out;                  /* -o; NULL: stdout */
+    const char *dump;                 /* a pass */
+    const char *trace;                /* a file; NULL */
+    const char *load, *save, *resume; /* weights files; NULL */
     const char **sets;
     uint32_t n_sets, threads;
     int64_t steps; /* 0: not given */
     bool json, quiet, verbose;
+    uint32_t said; /* messages of the sink that were printed */
     struct dr_arena *arena;
     struct dr_text text; /* what goes to -o */
 };

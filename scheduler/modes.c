@@ -161,9 +161,19 @@ static enum dr_graph_mode graph_mode(const struct dr_cli *c, const struct dr_mod
     return c->mode == DR_CLI_INFER || !m->train.present ? DR_MODE_INFER : DR_MODE_TRAIN;
 }
 
+/* Before a long run, not after it. */
+static void say_messages(struct dr_cli *c, const struct dr_session *s) {
+    const uint32_t n = dr_diag_errors(s->diag) + dr_diag_warnings(s->diag);
+    if (n != c->said)
+        dr_diag_print(s->diag, stderr);
+    c->said = n;
+}
+
 static int plan_modes(struct dr_cli *c, struct dr_session *s, enum dr_graph_mode mode) {
     struct dr_text text = {.arena = c->arena};
     if (!dr_session_plan(s, mode, c->mode == DR_CLI_DUMP ? c->dump : NULL, &text))
+        return failed(s);
+    if (c->mode == DR_CLI_CHECK && !dr_session_weights(s, true))
         return failed(s);
     if (c->json) {
         result_json(c, dr_report_json(s, NULL, NULL, true));
@@ -171,6 +181,7 @@ static int plan_modes(struct dr_cli *c, struct dr_session *s, enum dr_graph_mode
     }
     if (c->mode == DR_CLI_CHECK) {
         dr_report_check(s, &text);
+        dr_weights_text(&s->weights, c->verbose, &text);
         if (c->verbose)
             dr_report_layers(s, &text);
     } else if (c->mode == DR_CLI_PLAN) {
@@ -195,6 +206,7 @@ static int run_mode(struct dr_cli *c, struct dr_session *s) {
     if (!dr_session_start(s, &interrupted))
         return failed(s);
     say_note(c, s);
+    say_messages(c, s);
     dr_progress_start(&w.progress, s->total_steps, !c->quiet && s->mode == DR_MODE_TRAIN);
     const bool good = dr_run(s, 0, &watcher, &r);
     dr_progress_clear(&w.progress);
@@ -205,7 +217,7 @@ static int run_mode(struct dr_cli *c, struct dr_session *s) {
     if (c->json) {
         result_json(c, dr_report_json(s, &r, NULL, false));
     } else {
-        const double rate = r.seconds > 0 ? (double)r.steps / r.seconds : 0;
+        const double rate = r.seconds > 0 ? (double)(r.steps - r.first) / r.seconds : 0;
         dr_cli_result(c, "%s: %lld steps in %.2f s, %.1f steps/s, %.0f images/s on %s, %s\n",
                       s->model->name, (long long)r.steps, r.seconds, rate,
                       rate * (double)s->main.graph->batch, s->dev.name, dr_report_precision(s));
@@ -331,6 +343,14 @@ static int model_modes(struct dr_cli *c, struct dr_session *s) {
         dr_cli_error("--eval: %s has no `eval:`", c->model);
         return DR_WRONG_INPUT;
     }
+    if ((c->save || c->resume) && mode != DR_MODE_TRAIN) {
+        dr_cli_error("%s is for training, and %s has no `train:`", c->save ? "--save" : "--resume",
+                     c->model);
+        return DR_WRONG_INPUT;
+    }
+    s->load = c->load;
+    s->save = c->save;
+    s->resume = c->resume;
     say_precision(c, s);
     if (c->mode == DR_CLI_CHECK || c->mode == DR_CLI_PLAN || c->mode == DR_CLI_DOT ||
         c->mode == DR_CLI_DUMP)
@@ -355,7 +375,7 @@ int dr_cli_mode_run(struct dr_cli *c) {
         return finish_output(c, ops_mode(c));
     struct dr_session *s = dr_session_create();
     const int code = model_modes(c, s);
-    dr_diag_print(s->diag, stderr);
+    say_messages(c, s);
     dr_session_destroy(s);
     return finish_output(c, code);
 }

@@ -27,7 +27,7 @@ static json_t *losses(const struct dr_tally *t) {
 }
 
 static void add_run(json_t *j, const struct dr_session *s, const struct dr_results *r) {
-    const double rate = r->seconds > 0 ? (double)r->steps / r->seconds : 0;
+    const double rate = r->seconds > 0 ? (double)(r->steps - r->first) / r->seconds : 0;
     json_object_set_new(j, "steps", json_integer(r->steps));
     json_object_set_new(j, "seconds", number(r->seconds));
     json_object_set_new(j, "steps_per_s", number(rate));

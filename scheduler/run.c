@@ -1,6 +1,9 @@
 /* The run loop: epochs, evaluations, results, and what happens when a loss is not finite. */
 #include "scheduler/run.h"
 
+#include "scheduler/keep.h"
+#include "scheduler/outputs.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,8 +76,10 @@ struct pass {
     struct dr_session *s;
     const struct dr_watcher *w;
     struct dr_tally *tally;
-    int64_t bad_step; /* -1: all finite */
-    int64_t batches;  /* training: epochs are reported; 0 */
+    struct dr_keep *keep;             /* training; NULL */
+    struct dr_outputs_files *outputs; /* inference; NULL */
+    int64_t bad_step;                 /* -1: all finite */
+    int64_t batches;                  /* training: epochs are reported; 0 */
     int64_t end;
 };
 
@@ -89,8 +94,11 @@ static bool on_record(const struct dr_record *r, void *ctx) {
     if (p->w && p->w->record && !p->w->record(p->w->ctx, r))
         return false;
     dr_tally_add(p->tally, r);
+    if (p->outputs && !dr_outputs_add(p->outputs, r))
+        return false;
     if (!p->batches)
         return true;
+    dr_keep_step(p->keep, r->step, p->tally);
     if (p->w && p->w->step)
         p->w->step(p->w->ctx, r->step, p->tally);
     const int64_t steps = r->step + 1;
@@ -98,7 +106,8 @@ static bool on_record(const struct dr_record *r, void *ctx) {
         dr_tally_finish(p->tally);
         if (p->w && p->w->epoch)
             p->w->epoch(p->w->ctx, (steps - 1) / p->batches, steps, p->tally);
-        dr_tally_reset(p->tally);
+        if (steps % p->batches == 0) /* else a checkpoint wants the sums */
+            dr_tally_reset(p->tally);
     }
     return true;
 }
@@ -155,16 +164,17 @@ static int64_t eval_period(const struct dr_session *s) {
 }
 
 static bool train(struct dr_session *s, int64_t steps, const struct dr_watcher *w,
-                  struct dr_results *r) {
+                  struct dr_keep *keep, struct dr_results *r) {
     const int64_t period = eval_period(s);
     struct pass p = {.s = s, .w = w, .tally = &r->train, .bad_step = -1, .end = steps};
     p.batches = s->batches;
-    if (!dr_session_check(s, dr_lane_feed(&s->lane, 0, (uint64_t)steps)))
+    p.keep = keep;
+    if (!dr_session_check(s, dr_lane_feed(&s->lane, (uint64_t)r->first, (uint64_t)steps)))
         return false;
     while (r->steps < steps) {
         int64_t end = steps;
-        if (period && period < steps - r->steps)
-            end = r->steps + period;
+        if (period && period - r->steps % period < steps - r->steps)
+            end = r->steps + period - r->steps % period;
         int64_t done = r->steps;
         const double start = dr_now_s();
         const bool good =
@@ -178,25 +188,40 @@ static bool train(struct dr_session *s, int64_t steps, const struct dr_watcher *
         if (done < end)
             return dr_session_fail(s, DR_INTERRUPTED, "interrupted after step %lld of %lld",
                                    (long long)done, (long long)steps);
-        if (period && !evaluate(s, r->steps, w, r))
+        if (period && !(evaluate(s, r->steps, w, r) && dr_keep_evaluated(keep, &r->eval)))
             return false;
     }
     return true;
 }
 
+static bool train_and_keep(struct dr_session *s, int64_t steps, const struct dr_watcher *w,
+                           struct dr_results *r) {
+    struct dr_keep keep;
+    bool good = dr_keep_open(&keep, s, r);
+    const bool opened = good;
+    good = good && train(s, steps, w, &keep, r);
+    const struct dr_status why = s->status;
+    const bool save = opened && (good || why.code == DR_INTERRUPTED);
+    if (!dr_keep_close(&keep, r, save))
+        return false;
+    s->status = why;
+    return good;
+}
+
 static bool pass_over(struct dr_session *s, int64_t steps, const struct dr_watcher *w,
                       struct dr_results *r) {
     struct pass p = {.s = s, .w = w, .tally = &r->eval, .bad_step = -1};
-    if (!dr_session_check(s, dr_lane_feed(&s->lane, 0, (uint64_t)steps)))
+    if (s->mode == DR_MODE_INFER && !(p.outputs = dr_outputs_open(s)))
         return false;
+    bool good = dr_session_check(s, dr_lane_feed(&s->lane, 0, (uint64_t)steps));
     const double start = dr_now_s();
-    const bool good =
-        dr_session_check(s, dr_lane_run(&s->lane, 0, steps, on_record, &p, &r->steps));
+    good = good && dr_session_check(s, dr_lane_run(&s->lane, 0, steps, on_record, &p, &r->steps));
     r->seconds = dr_now_s() - start;
+    dr_tally_finish(&r->eval);
+    r->evaluated = good && r->steps == steps;
+    good = dr_outputs_close(p.outputs, r->evaluated) && good;
     if (!good)
         return false;
-    dr_tally_finish(&r->eval);
-    r->evaluated = r->steps == steps;
     if (!r->evaluated)
         return dr_session_fail(s, DR_INTERRUPTED, "interrupted after batch %lld of %lld",
                                (long long)r->steps, (long long)steps);
@@ -212,9 +237,11 @@ bool dr_run(struct dr_session *s, int64_t steps, const struct dr_watcher *w, str
     dr_tally_init(&r->train, s->main.graph, s->arena);
     dr_tally_init(&r->eval, s->with_eval ? s->eval.graph : s->main.graph, s->arena);
     steps = steps ? steps : s->total_steps;
+    r->first = r->steps = s->mode == DR_MODE_TRAIN ? s->first_step : 0;
     if (!dr_session_check(s, dr_state_checksums(&m, s->main.plan, s->arena, &before)))
         return false;
-    const bool good = s->mode == DR_MODE_TRAIN ? train(s, steps, w, r) : pass_over(s, steps, w, r);
+    const bool good =
+        s->mode == DR_MODE_TRAIN ? train_and_keep(s, steps, w, r) : pass_over(s, steps, w, r);
     if (r->train.steps) /* an epoch was cut short */
         dr_tally_finish(&r->train);
     const struct dr_status why = s->status;

@@ -37,13 +37,15 @@ struct dr_watcher { /* any may be NULL */
 };
 
 struct dr_results {
-    int64_t steps;  /* done */
+    int64_t first;  /* a resumed run: done before */
+    int64_t steps;  /* done, those before included */
     double seconds; /* of the steps, without evaluations */
     struct dr_tally train, eval;
     bool evaluated;
 };
 
-/* Trains `steps` steps (0: as the YAML says), or passes once over the split in the other modes.
+/* Trains up to step `steps` (0: as the YAML says) and keeps what the YAML and the command line want
+ * (keep.h, outputs.h), or passes once over the split in the other modes.
  * Frozen checksums are compared before and after. False: s->status (interrupted, a loss that is
  * not finite, a failure); what was done until then is in *r. */
 bool dr_run(struct dr_session *s, int64_t steps, const struct dr_watcher *w, struct dr_results *r);

@@ -2,6 +2,7 @@
 #include "scheduler/session.h"
 
 #include "ops/table.h"
+#include "scheduler/checkpoint.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@ void dr_session_destroy(struct dr_session *s) {
     dr_lane_close(&s->lane);
     dr_lane_close(&s->eval_lane);
     dr_trace_destroy(s->trace);
+    dr_weights_close(&s->weights);
     if (s->data)
         dr_dataset_close(s->data);
     if (s->eval_data && s->eval_data != s->data)
@@ -183,6 +185,28 @@ bool dr_session_plan(struct dr_session *s, enum dr_graph_mode mode, const char *
     return check_data(s, s->data, s->split, s->main.graph);
 }
 
+/* ---- weights ---- */
+
+bool dr_session_weights(struct dr_session *s, bool planning) {
+    if (s->matched)
+        return true;
+    s->matched = true;
+    s->weights = (struct dr_weights_files){.arena = s->arena,
+                                           .diag = s->diag,
+                                           .model = s->model,
+                                           .load = s->resume ? s->resume : s->load,
+                                           .planning = planning};
+    s->tensor = dr_weights_match(&s->weights, s->main.graph, NULL);
+    if (s->tensor && s->with_eval) /* weights that only metrics read */
+        s->eval_tensor = dr_weights_match(&s->weights, s->eval.graph, s->main.graph);
+    if (!s->tensor || (s->with_eval && !s->eval_tensor))
+        return false;
+    if (s->resume && !dr_checkpoint_open(s))
+        return false;
+    dr_weights_report(&s->weights);
+    return true;
+}
+
 /* ---- start ---- */
 
 struct dr_memory dr_session_memory(const struct dr_session *s) {
@@ -206,18 +230,23 @@ static bool open_lane(struct dr_session *s, struct dr_lane *l, const struct dr_p
     return dr_session_check(s, dr_lane_open(l, &c));
 }
 
-bool dr_session_start(struct dr_session *s, const volatile sig_atomic_t *stop) {
-    uint64_t bytes = s->main.plan->slab_bytes;
-    if (s->with_eval && s->eval.plan->slab_bytes > bytes)
-        bytes = s->eval.plan->slab_bytes;
-    if (!dr_session_check(s, s->ops->alloc(s->device, bytes, &s->slab)))
-        return false;
+static bool init_states(struct dr_session *s) {
     const struct dr_memory m = dr_session_memory(s);
     const uint64_t seed = s->model->seed;
-    if (!dr_session_check(s, dr_state_init(&m, s->main.plan, seed)))
+    return dr_session_check(s, dr_state_init(&m, s->main.plan, seed)) &&
+           dr_session_check(s, dr_state_load(&m, s->main.plan, s->tensor)) &&
+           (!s->with_eval ||
+            (dr_session_check(s, dr_state_init_beside(&m, s->eval.plan, s->main.graph, seed)) &&
+             dr_session_check(s, dr_state_load(&m, s->eval.plan, s->eval_tensor))));
+}
+
+bool dr_session_start(struct dr_session *s, const volatile sig_atomic_t *stop) {
+    uint64_t bytes = s->main.plan->slab_bytes;
+    if (!dr_session_weights(s, false))
         return false;
-    if (s->with_eval && /* weights that only metrics read */
-        !dr_session_check(s, dr_state_init_beside(&m, s->eval.plan, s->main.graph, seed)))
+    if (s->with_eval && s->eval.plan->slab_bytes > bytes)
+        bytes = s->eval.plan->slab_bytes;
+    if (!dr_session_check(s, s->ops->alloc(s->device, bytes, &s->slab)) || !init_states(s))
         return false;
     if (!open_lane(s, &s->lane, s->main.plan, s->data, stop))
         return false;

@@ -7,6 +7,7 @@
 #ifndef DR_SCHEDULER_SESSION_H
 #define DR_SCHEDULER_SESSION_H
 
+#include "graph/weights.h"
 #include "scheduler/lane.h"
 #include "scheduler/passes.h"
 #include "scheduler/state.h"
@@ -31,6 +32,14 @@ struct dr_session {
     struct dr_compile main, eval; /* eval: beside training, where the YAML has one */
     bool with_eval;
 
+    /* Files of the command line; set before dr_session_weights; NULL: none. */
+    const char *load, *resume, *save;
+    struct dr_weights_files weights;
+    bool matched;
+    const struct dr_tensor **tensor, **eval_tensor; /* by value of either graph: its tensor */
+    const struct dr_safetensors *checkpoint;        /* of --resume */
+    int64_t first_step;                             /* steps done before: of the checkpoint */
+
     struct dr_slab slab;
     struct dr_trace *trace; /* made before dr_session_start where one is wanted; owned here */
     struct dr_lane lane, eval_lane;
@@ -51,7 +60,10 @@ bool dr_session_data(struct dr_session *s, enum dr_graph_mode mode);
  */
 bool dr_session_plan(struct dr_session *s, enum dr_graph_mode mode, const char *dump_after,
                      struct dr_text *dump);
-/* Slab, initial states, lanes. `stop`: set by a signal handler, or NULL. */
+/* Finds the tensor of every state of the planned graphs in the weights files; nothing is loaded
+ * yet. `planning`: a file that is not there is worth a warning only. Once a session. */
+bool dr_session_weights(struct dr_session *s, bool planning);
+/* Weights, slab, initial states, lanes. `stop`: set by a signal handler, or NULL. */
 bool dr_session_start(struct dr_session *s, const volatile sig_atomic_t *stop);
 
 struct dr_memory dr_session_memory(const struct dr_session *s);

@@ -2,6 +2,7 @@
  * std = sqrt(2 / fan_in)), transfers and checksums. */
 #include "scheduler/state.h"
 
+#include "graph/weights.h"
 #include "kernels/philox.h"
 
 #include <math.h>
@@ -111,6 +112,24 @@ struct dr_status dr_state_init_beside(const struct dr_memory *m, const struct dr
                                       const struct dr_graph *other, uint64_t seed) {
     struct init i = {other, seed};
     return each_state(m, p, init_one, &i);
+}
+
+static struct dr_status load_one(const struct dr_memory *m, const struct dr_plan *p, uint32_t value,
+                                 void *buffer, void *ctx) {
+    const struct dr_tensor *t = ((const struct dr_tensor *const *)ctx)[value];
+    const struct dr_value *v = &p->g->value.at[value];
+    if (!t)
+        return (struct dr_status){.code = DR_OK, .node = DR_NONE};
+    if (v->cls != DR_WEIGHT && v->cls != DR_BUFFER) /* a checkpoint's: as it is */
+        memcpy(buffer, t->data, (size_t)v->bytes);
+    else if (!dr_weights_read(v, t, buffer))
+        return (struct dr_status){DR_NO_DEVICE, DR_NONE, "out of host memory: a copy of a state"};
+    return dr_state_upload(m, p, value, buffer);
+}
+
+struct dr_status dr_state_load(const struct dr_memory *m, const struct dr_plan *p,
+                               const struct dr_tensor *const *tensor) {
+    return each_state(m, p, load_one, (void *)tensor);
 }
 
 static struct dr_status hash_one(const struct dr_memory *m, const struct dr_plan *p, uint32_t value,

@@ -22,6 +22,11 @@ struct dr_status dr_state_init_beside(const struct dr_memory *m, const struct dr
 /* The host side of it: fills `bytes` of one state's initial value. */
 void dr_state_initial(const struct dr_value *v, uint64_t seed, void *to);
 
+/* States from files (graph/weights.h): tensor[v], where it is not NULL, becomes state v. */
+struct dr_tensor;
+struct dr_status dr_state_load(const struct dr_memory *m, const struct dr_plan *p,
+                               const struct dr_tensor *const *tensor);
+
 /* One state to or from host memory; v->bytes are moved. */
 struct dr_status dr_state_download(const struct dr_memory *m, const struct dr_plan *p,
                                    uint32_t value, void *to);
