@@ -218,6 +218,7 @@ static bool pass_over(struct dr_session *s, int64_t steps, const struct dr_watch
     good = good && dr_session_check(s, dr_lane_run(&s->lane, 0, steps, on_record, &p, &r->steps));
     r->seconds = dr_now_s() - start;
     dr_tally_finish(&r->eval);
+    good = good && s->status.code == DR_OK; /* an output could be written */
     r->evaluated = good && r->steps == steps;
     good = dr_outputs_close(p.outputs, r->evaluated) && good;
     if (!good)
