@@ -43,6 +43,16 @@ bool dr_infer_same_shapes(struct dr_infer *c) {
     return dr_infer_out(c, NULL, DR_F32, a->shape, meaning);
 }
 
+bool dr_need_axis(struct dr_infer *c, int64_t *axis) {
+    const struct dr_shape *s = &dr_infer_in(c, 0)->shape;
+    const int64_t a = *axis < 0 ? *axis + s->rank : *axis;
+    if (a < 1 || a >= s->rank)
+        return dr_infer_wrong(c, "axis", "axis %lld of %s is %s", (long long)*axis,
+                              dr_shape_text(c->g->arena, s), a == 0 ? "the batch" : "not there");
+    *axis = a;
+    return true;
+}
+
 int64_t dr_elements(const struct dr_value *v) {
     int64_t n = 0;
     const bool fits = dr_shape_elements(&v->shape, &n);
@@ -52,6 +62,19 @@ int64_t dr_elements(const struct dr_value *v) {
 
 int64_t dr_last(const struct dr_value *v) {
     return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
+}
+
+int64_t dr_bytes_after(const struct dr_value *v, int64_t axis) {
+    int64_t n = (int64_t)dr_dtype_bytes(v->dtype);
+    for (uint32_t i = (uint32_t)axis + 1; i < v->shape.rank; i++)
+        n *= v->shape.dim[i];
+    return n;
+}
+int64_t dr_runs_before(const struct dr_value *v, int64_t axis) {
+    int64_t n = 1;
+    for (int64_t i = 0; i < axis; i++)
+        n *= v->shape.dim[i];
+    return n;
 }
 
 struct dr_cost dr_cost_of(const struct dr_graph *g, const struct dr_node *n, double flops) {

@@ -19,8 +19,15 @@ bool dr_need_rank(struct dr_infer *c, uint32_t i, uint32_t rank, const char *lay
 #define DR_NEED_SAME(c, i, j)                                                                      \
     DR_ASSERT(dr_shape_equal(&dr_infer_in((c), (i))->shape, &dr_infer_in((c), (j))->shape))
 
+/* An attribute `axis` of input 0: a negative one counts from the end, the batch has none. */
+bool dr_need_axis(struct dr_infer *c, int64_t *axis);
+
 int64_t dr_elements(const struct dr_value *v); /* of a value of the graph: known to fit */
 int64_t dr_last(const struct dr_value *v);     /* the last axis; 1 for a scalar */
+
+/* Bytes of one step along an axis, and how many runs of it there are. */
+int64_t dr_bytes_after(const struct dr_value *v, int64_t axis);
+int64_t dr_runs_before(const struct dr_value *v, int64_t axis);
 
 /* Operands of a launch and of a node. */
 static inline const struct dr_value *dr_launch_in(const struct dr_launch *l, uint32_t i) {

@@ -21,20 +21,6 @@ static const struct dr_attr concat_attrs[] = {
      .offset = offsetof(struct concat_attrs, axis)},
 };
 
-/* Bytes of one step along the axis, and how many runs of it there are. */
-static int64_t bytes_after(const struct dr_value *v, int64_t axis) {
-    int64_t n = (int64_t)dr_dtype_bytes(v->dtype);
-    for (uint32_t i = (uint32_t)axis + 1; i < v->shape.rank; i++)
-        n *= v->shape.dim[i];
-    return n;
-}
-static int64_t runs_before(const struct dr_value *v, int64_t axis) {
-    int64_t n = 1;
-    for (int64_t i = 0; i < axis; i++)
-        n *= v->shape.dim[i];
-    return n;
-}
-
 static bool concat_check(struct dr_infer *c, uint32_t i, int64_t axis) {
     const struct dr_value *a = dr_infer_in(c, 0), *b = dr_infer_in(c, i);
     struct dr_shape other = b->shape;
@@ -52,13 +38,10 @@ static bool concat_check(struct dr_infer *c, uint32_t i, int64_t axis) {
 
 static bool concat_infer(struct dr_infer *c) {
     struct concat_attrs *at = dr_infer_attrs(c);
+    if (!dr_need_axis(c, &at->axis))
+        return false;
     const struct dr_value *a = dr_infer_in(c, 0);
-    const int64_t rank = a->shape.rank, axis = at->axis < 0 ? at->axis + rank : at->axis;
-    if (axis < 1 || axis >= rank)
-        return dr_infer_wrong(c, "axis", "axis %lld of %s is %s", (long long)at->axis,
-                              dr_shape_text(c->g->arena, &a->shape),
-                              axis == 0 ? "the batch" : "not there");
-    at->axis = axis;
+    const int64_t axis = at->axis;
     struct dr_shape s = a->shape;
     enum dr_meaning meaning = a->meaning;
     for (uint32_t i = 1, n = c->g->node.at[c->node].n_in; i < n; i++) {
@@ -76,7 +59,7 @@ static bool concat_infer(struct dr_infer *c) {
 static void concat_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct concat_attrs *at = l->node->attrs;
     const struct dr_value *y = dr_launch_out(l, 0);
-    const int64_t one = bytes_after(y, at->axis), runs = runs_before(y, at->axis);
+    const int64_t one = dr_bytes_after(y, at->axis), runs = dr_runs_before(y, at->axis);
     const int64_t step = one * y->shape.dim[at->axis];
     char *to = l->out[0];
     for (uint32_t i = 0; i < l->node->n_in; i++) {
@@ -88,7 +71,7 @@ static void concat_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER concat_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct concat_attrs *at = l->node->attrs;
     const struct dr_value *y = dr_launch_out(l, 0);
-    const int64_t one = bytes_after(y, at->axis), runs = runs_before(y, at->axis);
+    const int64_t one = dr_bytes_after(y, at->axis), runs = dr_runs_before(y, at->axis);
     const int64_t step = one * y->shape.dim[at->axis];
     char *to = l->out[0];
     int err = 0;
@@ -115,17 +98,17 @@ static bool slice_infer(struct dr_infer *c) {
 static void slice_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct slice_attrs *at = l->node->attrs;
     const struct dr_value *dy = dr_launch_in(l, 0);
-    const int64_t one = bytes_after(dy, at->axis);
-    dr_cpu_copy_rows(cpu, runs_before(dy, at->axis), one * at->size,
+    const int64_t one = dr_bytes_after(dy, at->axis);
+    dr_cpu_copy_rows(cpu, dr_runs_before(dy, at->axis), one * at->size,
                      (const char *)l->in[0] + one * at->begin, one * dy->shape.dim[at->axis],
                      l->out[0], one * at->size);
 }
 DR_CUDA_LAUNCHER slice_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct slice_attrs *at = l->node->attrs;
     const struct dr_value *dy = dr_launch_in(l, 0);
-    const int64_t one = bytes_after(dy, at->axis);
+    const int64_t one = dr_bytes_after(dy, at->axis);
     return dr_cuda_copy_rows(
-        runs_before(dy, at->axis), one * at->size, (const char *)l->in[0] + one * at->begin,
+        dr_runs_before(dy, at->axis), one * at->size, (const char *)l->in[0] + one * at->begin,
         one * dy->shape.dim[at->axis], l->out[0], one * at->size, cuda->stream);
 }
 const struct dr_op dr_op_concat_grad = {

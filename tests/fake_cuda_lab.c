@@ -280,7 +280,10 @@ static bool exact(const struct dr_node *n) {
                                       "relu_grad",   "guard",       "accuracy",
                                       "sub",         "mul",         "neg",
                                       "abs",         "abs_grad",    "clamp",
-                                      "clamp_grad",  "leaky_relu",  "leaky_relu_grad"};
+                                      "clamp_grad",  "leaky_relu",  "leaky_relu_grad",
+                                      "slice",       "slice_grad",  "pad",
+                                      "pad_grad",    "transpose",   "argmax",
+                                      "dropout",     "dropout_grad"};
     for (size_t i = 0; i < DR_COUNT(ops); i++) {
         if (strcmp(ops[i], n->op->name) == 0) {
             return true;

@@ -201,7 +201,7 @@ Test(ops, CONV_05_pool_geometry) {
          {DR_F32},
          "stride of 1"},
         {"max_pool2d", "{}", {x, none}, {DR_F32}, "kernel"},
-        {"max_pool2d", "{kernel: 2, ceil_mode: yes}", {x, none}, {DR_F32}, "ceil_mode"},
+        {"max_pool2d", "{kernel: 2, ceil: yes}", {x, none}, {DR_F32}, "ceil_mode"},
         {"max_pool2d", "{kernel: 2}", {DR_SHAPE(2, 4), none}, {DR_F32}, "[N, H, W, C]"},
         {"max_pool2d", "{kernel: 2}", {x, none}, {DR_U8}, "is u8, not f32"},
     };

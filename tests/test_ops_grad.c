@@ -2,6 +2,8 @@
  * gradient nodes against central differences of that reference.
  *
  * The scalar differentiated is sum(dy * y) with a random dy; of a loss, weight * mean. */
+#include "kernels/batch.h"
+#include "kernels/philox.h"
 #include "tests/fake_harness.h"
 #include <criterion/criterion.h>
 #include <math.h>
@@ -125,6 +127,107 @@ static void max_pool_ref(const struct operands *o, double *y) { /* p: kh kw sh s
             }
     }
 }
+/* p: kh kw sh sw pt pl pb pr, padding counts; by torch's rule for the divisor */
+static void avg_pool_ref(const struct operands *o, double *y) {
+    const int *p = o->p;
+    const int64_t *d = o->s[0].dim, *e = o->y.dim, c = d[3];
+    for (int64_t i = 0, n = count(&o->y); i < n; i++) {
+        const int64_t k = i % c, wo = i / c % e[2], ho = i / c / e[2] % e[1],
+                      b = i / c / e[2] / e[1];
+        double sum = 0;
+        int inside = 0, padded = 0;
+        for (int64_t a = 0; a < p[0]; a++)
+            for (int64_t q = 0; q < p[1]; q++) {
+                const int64_t h = ho * p[2] - p[4] + a, w = wo * p[3] - p[5] + q;
+                padded += h < d[1] + p[6] && w < d[2] + p[7];
+                if (h < 0 || h >= d[1] || w < 0 || w >= d[2])
+                    continue;
+                inside++;
+                sum += o->x[0][((b * d[1] + h) * d[2] + w) * c + k];
+            }
+        y[i] = sum / (p[8] ? padded : inside);
+    }
+}
+static void global_avg_ref(const struct operands *o, double *y) {
+    const int64_t *d = o->s[0].dim, pixels = d[1] * d[2];
+    for (int64_t i = 0; i < d[0] * d[3]; i++) {
+        y[i] = 0;
+        for (int64_t q = 0; q < pixels; q++)
+            y[i] += o->x[0][(i / d[3] * pixels + q) * d[3] + i % d[3]] / (double)pixels;
+    }
+}
+/* p[0]: bilinear. Positions in doubles, as torch writes them down. */
+static double source(int64_t at, int64_t in, int64_t out, int64_t *lo, int64_t *hi) {
+    const double x = fmax(0, ((double)at + 0.5) * (double)in / (double)out - 0.5);
+    *lo = (int64_t)floor(x + 1e-9);
+    *hi = *lo + 1 < in ? *lo + 1 : *lo;
+    return x - (double)*lo;
+}
+static void upsample_ref(const struct operands *o, double *y) {
+    const int64_t *d = o->s[0].dim, *e = o->y.dim, c = d[3];
+    for (int64_t i = 0, n = count(&o->y); i < n; i++) {
+        const int64_t k = i % c, wo = i / c % e[2], ho = i / c / e[2] % e[1];
+        const double *x = o->x[0] + i / c / e[2] / e[1] * d[1] * d[2] * c + k;
+        if (!o->p[0]) {
+            y[i] = x[(ho * d[1] / e[1] * d[2] + wo * d[2] / e[2]) * c];
+            continue;
+        }
+        int64_t h0, h1, w0, w1;
+        const double h = source(ho, d[1], e[1], &h0, &h1), w = source(wo, d[2], e[2], &w0, &w1);
+        y[i] = (1 - h) * ((1 - w) * x[(h0 * d[2] + w0) * c] + w * x[(h0 * d[2] + w1) * c]) +
+               h * ((1 - w) * x[(h1 * d[2] + w0) * c] + w * x[(h1 * d[2] + w1) * c]);
+    }
+}
+static void slice_ref(const struct operands *o, double *y) { /* p: axis, begin */
+    int64_t before = 1, after = 1;
+    const int64_t axis = o->p[0], in = o->s[0].dim[axis], out = o->y.dim[axis];
+    for (int64_t i = 0; i < axis; i++)
+        before *= o->y.dim[i];
+    for (int64_t i = axis + 1; i < o->y.rank; i++)
+        after *= o->y.dim[i];
+    for (int64_t i = 0; i < before * out * after; i++)
+        y[i] = o->x[0][(i / after / out * in + i / after % out + o->p[1]) * after + i % after];
+}
+static void pad_ref(const struct operands *o, double *y) { /* p: top, left, value */
+    const int64_t *d = o->s[0].dim, *e = o->y.dim, c = o->y.rank == 4 ? d[3] : 1;
+    for (int64_t i = 0, n = count(&o->y); i < n; i++) {
+        const int64_t w = i / c % e[2] - o->p[1], h = i / c / e[2] % e[1] - o->p[0];
+        const int64_t b = i / c / e[2] / e[1];
+        const bool inside = h >= 0 && h < d[1] && w >= 0 && w < d[2];
+        y[i] = inside ? o->x[0][((b * d[1] + h) * d[2] + w) * c + i % c] : o->p[2];
+    }
+}
+static void transpose_ref(const struct operands *o, double *y) { /* p: which axis each one was */
+    const int64_t *d = o->s[0].dim, *e = o->y.dim;
+    for (int64_t i = 0, n = count(&o->y); i < n; i++) {
+        int64_t at[DR_MAX_RANK] = {0}, rest = i, from = 0;
+        for (int64_t a = o->y.rank - 1; a >= 0; a--, rest /= e[a + 1])
+            at[o->p[a]] = rest % e[a];
+        for (uint32_t a = 0; a < o->y.rank; a++)
+            from = from * d[a] + at[a];
+        y[i] = o->x[0][from];
+    }
+}
+static void matmul_ref(const struct operands *o, double *y) {
+    const int64_t k = last(&o->s[0]), n = last(&o->y), m = o->y.dim[o->y.rank - 2];
+    for (int64_t i = 0; i < count(&o->y); i++) {
+        const double *a = o->x[0] + i / n * k, *b = o->x[1] + i / n / m * k * n + i % n;
+        y[i] = 0;
+        for (int64_t j = 0; j < k; j++)
+            y[i] += a[j] * b[j * n];
+    }
+}
+/* p[0]: percent dropped. The rig: seed 1, a node "op", epoch 0, sample i is i. */
+static void dropout_ref(const struct operands *o, double *y) {
+    const int64_t sample = count(&o->y) / o->y.dim[0];
+    const double p = o->p[0] / 100.0;
+    for (int64_t i = 0; i < count(&o->y); i++) {
+        const uint64_t e = (uint64_t)(i % sample);
+        const struct dr_draw d =
+            dr_philox(1, dr_hash("op", 2), 0, (uint64_t)(i / sample), (uint32_t)(e / 4));
+        y[i] = (double)dr_uniform(d.x[e % 4]) < p ? 0 : o->x[0][i] / (1 - p);
+    }
+}
 static void conv_ref(const struct operands *o, double *y) { /* p: stride dilation top left groups */
     const int *p = o->p;
     const int64_t *d = o->s[0].dim, *f = o->s[1].dim, *e = o->y.dim;
@@ -212,7 +315,7 @@ static void cross_entropy_ref(const struct operands *o, double *y) {
 struct grad_case {
     const char *op, *attrs;
     reference *ref;
-    int p[6];
+    int p[9];
     uint32_t n_in;
     struct dr_shape in[3];
     int64_t classes; /* the second input is a target below this (and 255s, where masks) */
@@ -275,6 +378,92 @@ static const struct grad_case cases[] = {
      {S4(2, 3, 4, 70)},
      0,
      true},
+    {"max_pool2d",
+     "{kernel: 3, stride: 2, ceil_mode: yes}",
+     max_pool_ref,
+     {3, 3, 2, 2, 0, 0},
+     1,
+     {S4(2, 6, 4, 3)},
+     0,
+     true},
+    {"avg_pool2d",
+     "{kernel: 2}",
+     avg_pool_ref,
+     {2, 2, 2, 2, 0, 0, 0, 0, 1},
+     1,
+     {S4(2, 4, 5, 3)},
+     0,
+     0},
+    {"avg_pool2d",
+     "{kernel: [3, 2], stride: [1, 2], padding: {top: 1, left: 1, bottom: 0, right: 1}}",
+     avg_pool_ref,
+     {3, 2, 1, 2, 1, 1, 0, 1, 1},
+     1,
+     {S4(1, 4, 5, 70)},
+     0,
+     0},
+    {"avg_pool2d",
+     "{kernel: 3, stride: 2, padding: 1, ceil_mode: yes}",
+     avg_pool_ref,
+     {3, 3, 2, 2, 1, 1, 1, 1, 1},
+     1,
+     {S4(2, 6, 4, 2)},
+     0,
+     0},
+    {"avg_pool2d",
+     "{kernel: 3, stride: 2, padding: 1, ceil_mode: yes, count_include_pad: no}",
+     avg_pool_ref,
+     {3, 3, 2, 2, 1, 1, 1, 1, 0},
+     1,
+     {S4(2, 6, 4, 2)},
+     0,
+     0},
+    {"avg_pool2d",
+     "{kernel: 1, stride: 3}",
+     avg_pool_ref,
+     {1, 1, 3, 3, 0, 0, 0, 0, 1},
+     1,
+     {S4(1, 5, 4, 1)},
+     0,
+     0},
+    {"global_avg_pool", "{}", global_avg_ref, {0}, 1, {S4(2, 3, 5, 67)}, 0, 0},
+    {"global_avg_pool", "{}", global_avg_ref, {0}, 1, {S4(3, 1, 1, 2)}, 0, 0},
+    {"upsample", "{scale: 2}", upsample_ref, {0}, 1, {S4(2, 3, 2, 3)}, 0, 0},
+    {"upsample", "{size: [7, 2]}", upsample_ref, {0}, 1, {S4(1, 3, 5, 2)}, 0, 0},
+    {"upsample", "{scale: [3, 2], mode: bilinear}", upsample_ref, {1}, 1, {S4(2, 3, 2, 67)}, 0, 0},
+    {"upsample", "{size: [5, 7], mode: bilinear}", upsample_ref, {1}, 1, {S4(1, 4, 3, 2)}, 0, 0},
+    {"upsample", "{size: [2, 3], mode: bilinear}", upsample_ref, {1}, 1, {S4(1, 7, 10, 1)}, 0, 0},
+    {"upsample", "{size: [4, 1], mode: bilinear}", upsample_ref, {1}, 1, {S4(1, 1, 4, 3)}, 0, 0},
+    {"slice", "{begin: 1, end: 3}", slice_ref, {3, 1}, 1, {S4(2, 2, 3, 5)}, 0, 0},
+    {"slice", "{axis: 1, begin: -2}", slice_ref, {1, 3}, 1, {S4(2, 5, 3, 2)}, 0, 0},
+    {"slice", "{axis: -2, end: -1}", slice_ref, {2, 0}, 1, {S4(2, 2, 4, 3)}, 0, 0},
+    {"pad",
+     "{padding: {top: 1, left: 2, bottom: 0, right: 3}, value: -4}",
+     pad_ref,
+     {1, 2, -4},
+     1,
+     {S4(2, 3, 2, 3)},
+     0,
+     0},
+    {"pad", "{padding: 1}", pad_ref, {1, 1, 0}, 1, {S3(2, 3, 2)}, 0, 0},
+    {"transpose", "{axes: [3, 1, 2]}", transpose_ref, {0, 3, 1, 2}, 1, {S4(2, 3, 4, 5)}, 0, 0},
+    {"transpose", "{axes: [2, 1, 3]}", transpose_ref, {0, 2, 1, 3}, 1, {S4(2, 3, 4, 5)}, 0, 0},
+    {"transpose", "{axes: [3, 2, 1]}", transpose_ref, {0, 3, 2, 1}, 1, {S4(2, 3, 4, 5)}, 0, 0},
+    {"transpose", "{axes: [1, 2]}", transpose_ref, {0, 1, 2}, 1, {S3(2, 3, 4)}, 0, 0},
+    {"transpose",
+     "{axes: [3, 1, 4, 2]}",
+     transpose_ref,
+     {0, 3, 1, 4, 2},
+     1,
+     {{.rank = 5, .dim = {2, 3, 4, 2, 5}}},
+     0,
+     0},
+    {"matmul", "{}", matmul_ref, {0}, 2, {S3(2, 3, 5), S3(2, 5, 4)}, 0, 0},
+    {"matmul", "{}", matmul_ref, {0}, 2, {S4(2, 3, 130, 2), S4(2, 3, 2, 3)}, 0, 0},
+    {"matmul", "{}", matmul_ref, {0}, 2, {S3(3, 1, 2), S3(3, 2, 1)}, 0, 0},
+    {"dropout", "{}", dropout_ref, {50}, 1, {S4(3, 3, 2, 5)}, 0, 0},
+    {"dropout", "{p: 0.25}", dropout_ref, {25}, 1, {S2(5, 7)}, 0, 0},
+    {"dropout", "{p: 0}", dropout_ref, {0}, 1, {{.rank = 1, .dim = {3}}}, 0, 0},
     {"conv2d",
      "{filters: 4, kernel: 3, padding: 1}",
      conv_ref,

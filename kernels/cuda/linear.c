@@ -1,15 +1,18 @@
-/* linear through cuBLASLt. Row-major [rows, columns] is cuBLAS's column-major [columns, rows]:
- * every product is asked for transposed. Descriptors live on the stack, so a launch allocates
- * nothing. */
+/* linear and matmul through cuBLASLt. Row-major [rows, columns] is cuBLAS's column-major [columns,
+ * rows]: every product is asked for transposed. Descriptors live on the stack, so a launch
+ * allocates nothing. */
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/lt.h"
 #include "kernels/cuda/pointwise.h"
 #include <stdbool.h>
 
+#define MOST_PRODUCTS 65535 /* of one call: kernels may number them by a dimension of the grid */
+
 /* c [n, m] (row-major) = op(b) op(a) in column-major terms: C (m x n) = opA(A) opB(B), depth k. */
 struct product {
     int64_t m, n, k, lda, ldb, ldc;
     cublasOperation_t ta, tb;
+    int32_t batch; /* products, one after the other in memory; 0: one */
 };
 
 static int as_cuda(cublasStatus_t s) {
@@ -28,10 +31,15 @@ static int as_cuda(cublasStatus_t s) {
 }
 
 static void layout(const struct dr_lt *lt, cublasLtMatrixLayoutOpaque_t *l, cublasOperation_t t,
-                   int64_t rows, int64_t cols, int64_t ld) {
+                   int64_t rows, int64_t cols, int64_t ld, int32_t batch) {
     const bool flip = t == CUBLAS_OP_T;
+    const int64_t step = rows * cols;
     lt->layout_init(l, sizeof *l, CUDA_R_32F, (uint64_t)(flip ? cols : rows),
                     (uint64_t)(flip ? rows : cols), ld);
+    if (batch) {
+        lt->layout_set(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch);
+        lt->layout_set(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step);
+    }
 }
 
 static int multiply(struct dr_cuda *cuda, const struct product *p, const float *a, const float *b,
@@ -48,9 +56,9 @@ static int multiply(struct dr_cuda *cuda, const struct product *p, const float *
     }
     lt->matmul_desc_set(&op, CUBLASLT_MATMUL_DESC_TRANSA, &p->ta, sizeof p->ta);
     lt->matmul_desc_set(&op, CUBLASLT_MATMUL_DESC_TRANSB, &p->tb, sizeof p->tb);
-    layout(lt, &la, p->ta, p->m, p->k, p->lda);
-    layout(lt, &lb, p->tb, p->k, p->n, p->ldb);
-    layout(lt, &lc, CUBLAS_OP_N, p->m, p->n, p->ldc);
+    layout(lt, &la, p->ta, p->m, p->k, p->lda, p->batch);
+    layout(lt, &lb, p->tb, p->k, p->n, p->ldb, p->batch);
+    layout(lt, &lc, CUBLAS_OP_N, p->m, p->n, p->ldc, p->batch);
     lt->preference_init(&pref, sizeof pref);
     lt->preference_set(&pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &cuda->lt_workspace_bytes,
                        sizeof cuda->lt_workspace_bytes);
@@ -67,7 +75,7 @@ static int multiply(struct dr_cuda *cuda, const struct product *p, const float *
 
 int dr_cuda_linear_fprop(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *x,
                          const float *w, const float *b, int act, float *y) {
-    const struct product p = {out, m, in, in, in, out, CUBLAS_OP_T, CUBLAS_OP_N};
+    const struct product p = {out, m, in, in, in, out, CUBLAS_OP_T, CUBLAS_OP_N, 0};
     const int err = multiply(cuda, &p, w, x, y);
     if (err || (!b && !act)) {
         return err;
@@ -77,12 +85,30 @@ int dr_cuda_linear_fprop(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t ou
 
 int dr_cuda_linear_dgrad(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *dy,
                          const float *w, float *dx) {
-    const struct product p = {in, m, out, in, out, in, CUBLAS_OP_N, CUBLAS_OP_N};
+    const struct product p = {in, m, out, in, out, in, CUBLAS_OP_N, CUBLAS_OP_N, 0};
     return multiply(cuda, &p, w, dy, dx);
 }
 
 int dr_cuda_linear_wgrad(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *x,
                          const float *dy, float *dw) {
-    const struct product p = {in, out, m, in, out, in, CUBLAS_OP_N, CUBLAS_OP_T};
+    const struct product p = {in, out, m, in, out, in, CUBLAS_OP_N, CUBLAS_OP_T, 0};
     return multiply(cuda, &p, x, dy, dw);
+}
+
+int dr_cuda_matmul(struct dr_cuda *cuda, const struct dr_matmul *p, const float *a, const float *b,
+                   float *c) {
+    int err = 0;
+    struct product q = {.m = p->n,
+                        .n = p->m,
+                        .k = p->k,
+                        .lda = p->tb ? p->k : p->n,
+                        .ldb = p->ta ? p->m : p->k,
+                        .ldc = p->n,
+                        .ta = p->tb ? CUBLAS_OP_T : CUBLAS_OP_N,
+                        .tb = p->ta ? CUBLAS_OP_T : CUBLAS_OP_N};
+    for (int64_t at = 0; at < p->batch && !err; at += q.batch) {
+        q.batch = p->batch - at < MOST_PRODUCTS ? (int32_t)(p->batch - at) : MOST_PRODUCTS;
+        err = multiply(cuda, &q, b + at * p->k * p->n, a + at * p->m * p->k, c + at * p->m * p->n);
+    }
+    return err;
 }

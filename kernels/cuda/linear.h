@@ -4,6 +4,7 @@
 #ifndef DR_KERNELS_CUDA_LINEAR_H
 #define DR_KERNELS_CUDA_LINEAR_H
 #include "kernels/cuda/stream.h"
+#include "kernels/matmul_shape.h"
 /* x [m, in], w [out, in], b [out] or NULL, y [m, out]. All return a cudaError_t. */
 int dr_cuda_linear_fprop(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *x,
                          const float *w, const float *b, int act, float *y);
@@ -11,4 +12,6 @@ int dr_cuda_linear_dgrad(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t ou
                          const float *w, float *dx);
 int dr_cuda_linear_wgrad(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *x,
                          const float *dy, float *dw);
+int dr_cuda_matmul(struct dr_cuda *cuda, const struct dr_matmul *p, const float *a, const float *b,
+                   float *c);
 #endif

@@ -31,6 +31,7 @@ static void load(void) {
         {"cublasLtMatmulDescInit_internal", offsetof(struct dr_lt, matmul_desc_init)},
         {"cublasLtMatmulDescSetAttribute", offsetof(struct dr_lt, matmul_desc_set)},
         {"cublasLtMatrixLayoutInit_internal", offsetof(struct dr_lt, layout_init)},
+        {"cublasLtMatrixLayoutSetAttribute", offsetof(struct dr_lt, layout_set)},
         {"cublasLtMatmulPreferenceInit_internal", offsetof(struct dr_lt, preference_init)},
         {"cublasLtMatmulPreferenceSetAttribute", offsetof(struct dr_lt, preference_set)},
         {"cublasLtMatmulAlgoGetHeuristic", offsetof(struct dr_lt, heuristic)},

@@ -11,6 +11,7 @@ struct dr_lt {
     __typeof__(&cublasLtMatmulDescInit_internal) matmul_desc_init;
     __typeof__(&cublasLtMatmulDescSetAttribute) matmul_desc_set;
     __typeof__(&cublasLtMatrixLayoutInit_internal) layout_init;
+    __typeof__(&cublasLtMatrixLayoutSetAttribute) layout_set;
     __typeof__(&cublasLtMatmulPreferenceInit_internal) preference_init;
     __typeof__(&cublasLtMatmulPreferenceSetAttribute) preference_set;
     __typeof__(&cublasLtMatmulAlgoGetHeuristic) heuristic;
