@@ -104,7 +104,7 @@ static bool take_escape(struct reader *r, char **to) {
     static const char from[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
     const char c = r->p < r->end ? *r->p++ : 0;
     const char *at = c ? strchr(from, c) : NULL;
-    uint32_t v, low;
+    uint32_t v = 0, low = 0;
     if (at) {
         *(*to)++ = means[at - from];
         return true;

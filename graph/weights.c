@@ -102,7 +102,7 @@ static bool same_shape(const struct dr_safetensors_entry *e, const struct dr_ten
 static bool check_tensor(struct dr_weights_files *w, const struct dr_value *v,
                          const struct dr_weights_file *f, const struct dr_tensor *t,
                          struct dr_mark mark) {
-    struct dr_safetensors_entry e;
+    struct dr_safetensors_entry e = {0};
     dr_weights_shape(v, &e);
     const struct dr_shape file = {.rank = e.rank, .dim = {e.dim[0], e.dim[1], e.dim[2], e.dim[3]}};
     const char *want = dr_shape_text(w->arena, &file), *found = dr_tensor_text(w->arena, t);
@@ -139,7 +139,7 @@ static void missing(struct dr_weights_files *w, const struct dr_value *v,
         if (!f->used[i] && !is_counter(f->f.tensor.at[i].name))
             names[n++] = f->f.tensor.at[i].name;
     const bool both = first && strcmp(first, v->name) != 0;
-    struct dr_safetensors_entry e;
+    struct dr_safetensors_entry e = {0};
     dr_weights_shape(v, &e);
     const struct dr_shape s = {.rank = e.rank, .dim = {e.dim[0], e.dim[1], e.dim[2], e.dim[3]}};
     dr_error(w->diag, mark, "weights %s: no tensor '%s'%s%s%s for F32 %s%s", f->path,
