@@ -42,11 +42,6 @@ DR_CUDA_LAUNCHER accuracy_cuda(const struct dr_launch *l, struct dr_cuda *cuda) 
     return dr_cuda_accuracy(&c, a->top, l->in[0], l->workspace, l->out[0], cuda->stream);
 }
 
-static double accuracy_finish(const void *attrs, const double *partial, uint32_t n) {
-    (void)attrs, (void)n;
-    return partial[1] > 0 ? partial[0] / partial[1] : 0;
-}
-
 const struct dr_op dr_op_accuracy = {
     .name = "accuracy",
     .doc = "Share of [logits, classes] whose class is among the top logits; of equal logits the "
@@ -61,7 +56,7 @@ const struct dr_op dr_op_accuracy = {
     .infer = accuracy_infer,
     .cost = accuracy_cost,
     .choose = dr_labels_choose,
-    .finish = accuracy_finish,
+    .finish = dr_finish_mean,
     .cpu = accuracy_cpu,
     DR_CUDA(accuracy_cuda),
 };

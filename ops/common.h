@@ -45,6 +45,9 @@ static inline const struct dr_value *dr_node_out(const struct dr_graph *g, const
     return &g->value.at[n->out[i]];
 }
 
+/* `finish` of losses and metrics whose partial sums are {sum, count}; 0 where nothing counts. */
+double dr_finish_mean(const void *attrs, const double *partial, uint32_t n);
+
 /* Every operand once (a state that is read and written: twice), and the given flops. */
 struct dr_cost dr_cost_of(const struct dr_graph *g, const struct dr_node *n, double flops);
 /* One flop for each element of the first output (or input, where there is none). */

@@ -111,11 +111,6 @@ static void cross_entropy_grad(struct dr_grad *c) {
     c->dx[0] = c->g->node.at[id].out[0];
 }
 
-static double cross_entropy_finish(const void *attrs, const double *partial, uint32_t n) {
-    (void)attrs, (void)n;
-    return partial[1] != 0 ? partial[0] / partial[1] : partial[0];
-}
-
 const struct dr_op dr_op_cross_entropy = {
     .name = "cross_entropy",
     .doc = "Softmax cross-entropy of [logits, classes]; the mean over the elements that count.",
@@ -130,7 +125,7 @@ const struct dr_op dr_op_cross_entropy = {
     .grad = cross_entropy_grad,
     .cost = cross_entropy_cost,
     .choose = dr_labels_choose,
-    .finish = cross_entropy_finish,
+    .finish = dr_finish_mean,
     .cpu = cross_entropy_cpu,
     DR_CUDA(cross_entropy_cuda),
 };

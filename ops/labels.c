@@ -28,6 +28,16 @@ bool dr_labels_infer(struct dr_infer *c, int64_t *ignore_index) {
     return true;
 }
 
+bool dr_labels_or_binary_infer(struct dr_infer *c, int64_t *ignore_index) {
+    const uint32_t t = c->g->node.at[c->node].in[1];
+    const int64_t before = c->g->value.at[t].classes;
+    if (!dr_labels_infer(c, ignore_index))
+        return false;
+    if (dr_last(dr_infer_in(c, 0)) == 1)
+        c->g->value.at[t].classes = before == 1 ? 1 : 2;
+    return true;
+}
+
 struct dr_cpu_classes dr_labels_of(const struct dr_launch *l, int64_t ignore_index) {
     const struct dr_value *x = dr_launch_in(l, 0), *t = dr_launch_in(l, 1);
     const struct dr_batch *header = l->in[l->node->n_in - 1];

@@ -16,6 +16,8 @@
     }
 /* Checks both inputs, tells the target how many classes there are, and settles ignore_index. */
 bool dr_labels_infer(struct dr_infer *c, int64_t *ignore_index);
+/* The same where one logit tells class 1 from class 0. */
+bool dr_labels_or_binary_infer(struct dr_infer *c, int64_t *ignore_index);
 /* From the operands logits, target and (last) header. */
 struct dr_cpu_classes dr_labels_of(const struct dr_launch *l, int64_t ignore_index);
 struct dr_cuda_classes dr_labels_of_cuda(const struct dr_launch *l, int64_t ignore_index);

@@ -83,7 +83,8 @@ void lab_expect(struct lab_case *c, const char *op, const float *want);
 void lab_check(struct lab_case *c);
 
 /* The groups of cases. */
-void lab_map_cases(struct lab *l); /* sub ... sigmoid */
+void lab_map_cases(struct lab *l);  /* sub ... sigmoid */
+void lab_loss_cases(struct lab *l); /* bce ... mean_iou */
 void lab_conv_cases(struct lab *l);
 void lab_conv_transpose_cases(struct lab *l);
 void lab_linear_cases(struct lab *l);

@@ -311,6 +311,52 @@ static void cross_entropy_ref(const struct operands *o, double *y) {
     y[0] = weights > 0 ? sum / weights : 0;
 }
 
+/* x, target; p: loss (bce, mse, l1), ignore, 10 pos_weight; p[5]: n_valid */
+static void pair_ref(const struct operands *o, double *y) {
+    const int64_t n = count(&o->s[0]), valid = n / o->s[0].dim[0] * o->p[5];
+    double sum = 0, items = 0;
+    for (int64_t i = 0; i < valid; i++) {
+        const double x = o->x[0][i], t = o->x[1][i], p = 1 / (1 + exp(-x));
+        if (o->p[0] == 0 && t == o->p[1])
+            continue;
+        const double all[] = {-o->p[2] / 10.0 * t * log(p) - (1 - t) * log(1 - p), pow(x - t, 2),
+                              fabs(x - t)};
+        sum += all[o->p[0]];
+        items += 1;
+    }
+    y[0] = items > 0 ? sum / items : 0;
+}
+/* p of class j in a row of logits; of one logit: of class 1 */
+static double probability(const double *x, int64_t k, int64_t j) {
+    double sum = k == 1 ? 1 + exp(x[0]) : 0;
+    for (int64_t i = 0; i < k && k > 1; i++)
+        sum += exp(x[i]);
+    return exp(x[j]) / sum;
+}
+/* logits, target; p: ignore, 10 smooth; p[5]: n_valid */
+static void dice_ref(const struct operands *o, double *y) {
+    const int64_t k = last(&o->s[0]), rows = count(&o->s[1]), per = rows / o->s[1].dim[0];
+    double sum = 0, samples = 0;
+    for (int64_t n = 0; n < o->p[5]; n++) {
+        double loss = 0, seen = 0;
+        for (int64_t j = 0; j < k; j++) {
+            double both = 0, p = 0, t = 0;
+            for (int64_t r = n * per; r < (n + 1) * per; r++) {
+                const int64_t class = (int64_t)o->x[1][r];
+                if (class == o->p[0])
+                    continue;
+                const double one = probability(&o->x[0][r * k], k, j);
+                const bool own = k == 1 ? class == 1 : class == j;
+                both += own * one, p += one, t += own, seen += 1;
+            }
+            loss += (1 - (2 * both + o->p[1] / 10.0) / (p + t + o->p[1] / 10.0)) / (double)k;
+        }
+        sum += seen > 0 ? loss : 0;
+        samples += seen > 0;
+    }
+    y[0] = samples > 0 ? sum / samples : 0;
+}
+
 /* ---- the cases ---- */
 struct grad_case {
     const char *op, *attrs;
@@ -541,6 +587,29 @@ static const struct grad_case cases[] = {
      {S4(2, 2, 3, 4), S3(2, 2, 3)},
      4,
      false},
+    {"bce", "{}", pair_ref, {0, -1, 10, 0, 0, 2}, 2, {S2(3, 1), {.rank = 1, .dim = {3}}}, 2, false},
+    {"bce", "{}", pair_ref, {0, -9, 10, 0, 0, 3}, 2, {S3(3, 2, 2), S3(3, 2, 2)}, 0, false},
+    {"bce",
+     "{pos_weight: 2.5}",
+     pair_ref,
+     {0, -9, 25, 0, 0, 2},
+     2,
+     {S3(3, 2, 1), S2(3, 2)},
+     2,
+     false},
+    {"mse", "{}", pair_ref, {1, 0, 0, 0, 0, 2}, 2, {S3(3, 2, 2), S3(3, 2, 2)}, 0, false},
+    {"mse", "{}", pair_ref, {1, 0, 0, 0, 0, 3}, 2, {S2(3, 2), S3(3, 2, 1)}, 5, false},
+    {"l1", "{}", pair_ref, {2, 0, 0, 0, 0, 2}, 2, {S3(3, 2, 2), S3(3, 2, 2)}, 0, false},
+    {"dice", "{}", dice_ref, {-100, 10, 0, 0, 0, 2}, 2, {S3(3, 5, 4), S2(3, 5)}, 4, false},
+    {"dice",
+     "{smooth: 0, ignore_index: 1}",
+     dice_ref,
+     {1, 0, 0, 0, 0, 3},
+     2,
+     {S4(3, 2, 3, 3), S3(3, 2, 3)},
+     3,
+     false},
+    {"dice", "{}", dice_ref, {-100, 10, 0, 0, 0, 3}, 2, {S4(3, 2, 3, 1), S3(3, 2, 3)}, 2, false},
 };
 
 static uint64_t state;
@@ -562,7 +631,10 @@ static void fill(float *x, int64_t n, bool spread) {
 /* The node of a case, all its operands set. */
 static uint32_t build(struct rig *r, const struct grad_case *c) {
     uint32_t in[MAX_IN];
-    rig_header(r, 0, c->ref == cross_entropy_ref ? (uint32_t)c->p[0] : (uint32_t)c->in[0].dim[0]);
+    rig_header(r, 0,
+               c->ref == cross_entropy_ref ? (uint32_t)c->p[0]
+               : c->p[5]                   ? (uint32_t)c->p[5]
+                                           : (uint32_t)c->in[0].dim[0]);
     for (uint32_t i = 0; i < c->n_in; i++) {
         char name[] = "x0";
         name[1] = (char)('0' + i);
