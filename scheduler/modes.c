@@ -222,7 +222,8 @@ static int run_mode(struct dr_cli *c, struct dr_session *s) {
                       s->model->name, (long long)r.steps, r.seconds, rate,
                       rate * (double)s->main.graph->batch, s->dev.name, dr_report_precision(s));
         struct dr_text text = {.arena = c->arena};
-        dr_report_numbers(s->mode == DR_MODE_TRAIN ? &r.train : &r.eval, false, &text);
+        if (r.steps > r.first) /* else interrupted before there were any */
+            dr_report_numbers(s->mode == DR_MODE_TRAIN ? &r.train : &r.eval, false, &text);
         if (s->mode == DR_MODE_TRAIN && r.evaluated) {
             dr_text_add(&text, "%s", text.n ? "; eval " : "eval ");
             dr_report_numbers(&r.eval, false, &text);
