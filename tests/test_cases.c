@@ -476,6 +476,46 @@ Test(cases, YML_09_cycles_and_names) {
     free(got[1]);
 }
 
+/* ---- dropout ---- */
+
+/* Above a frozen part, where a step runs ahead, and in the updated part, whose gradient draws the
+ * mask again. */
+static const char dropout_yaml[] =
+    "dagrun: 1\n"
+    "inputs: {image: {shape: [8, 8, 3], dtype: f32}, label: {shape: [], dtype: u8}}\n"
+    "data: {batch: 4, train: {image: {synthetic: normal, count: 16}, label: {synthetic: uniform, "
+    "count: 16}}, test: {image: {synthetic: normal, count: 6}, label: {synthetic: uniform, count: "
+    "6}}}\n"
+    "subgraphs:\n"
+    "  encoder: {frozen: true, weights: random, nodes: {c: {op: conv2d, in: image, filters: 4, "
+    "kernel: 3}, d: {op: dropout, p: 0.5}}}\n"
+    "  net: {nodes: {a: {op: dropout, in: encoder.d, p: 0.2}, c: {op: conv2d, filters: 8, kernel: "
+    "3}, b: {op: dropout}, g: {op: global_avg_pool}, logits: {op: linear, features: 10}}}\n"
+    "train: {losses: {ce: {op: cross_entropy, in: [net.logits, label]}}, optimizer: {op: sgd, lr: "
+    "0.1}, steps: 20}\n"
+    "eval: {on: test, every: 1 epoch, metrics: {acc: {op: accuracy, in: [net.logits, label]}}}\n";
+
+Test(cases, STR_01_masks_on_every_schedule) {
+    static const char *const args[] = {
+        "--json --threads 1 --set schedule.pipeline=off",
+        "--json",
+        "--json --threads 4",
+        "--json --set schedule.policy=matching --set schedule.streams=8",
+        "--json --set schedule.pipeline=4",
+        "--json --set subgraphs.encoder.nodes.d.p=0.9", /* a frozen part drops nothing */
+    };
+    same_numbers(args, COUNT(args), dropout_yaml);
+    char *with = numbers("--json", dropout_yaml);
+    static const char *const fewer[] = {"--json --set subgraphs.net.nodes.a.p=0.3",
+                                        "--json --set subgraphs.net.nodes.b.p=0.6"};
+    for (size_t i = 0; i < COUNT(fewer); i++) {
+        char *other = numbers(fewer[i], dropout_yaml);
+        cr_expect_str_neq(other, with, "%s", fewer[i]);
+        free(other);
+    }
+    free(with);
+}
+
 /* ---- augmentation ---- */
 
 /* Flips that depend on the epoch and the sample alone. */
