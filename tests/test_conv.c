@@ -245,6 +245,15 @@ Test(conv, CONV_09_sizes_of_workspaces) {
 }
 
 Test(conv, CONV_13_long_sums) {
+    /* (a) 256 times +256, then 256 times -256 */
+    float x_a[512], w_a[512];
+    for (int i = 0; i < 512; i++) {
+        x_a[i] = 16;
+        w_a[i] = i < 256 ? 16 : -16;
+    }
+    const float zero[] = {0};
+    check_fprop("(a)", shape((struct dr_conv){.h = 1, .w = 1, .c = 512, .kh = 1, .kw = 1}), x_a,
+                w_a, zero);
     /* (e) no TF32 */
     const float x_e[] = {1.00048828125F}, one[] = {1};
     check_fprop("(e)", shape((struct dr_conv){.h = 1, .w = 1, .kh = 1, .kw = 1}), x_e, one, x_e);
