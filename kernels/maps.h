@@ -32,7 +32,7 @@
     X(silu_grad, (b * dr_silu_slope(a)))                                                           \
     X(gelu, (a * 0.5f * erfcf(-a * DR_SQRT_HALF)))                                                 \
     X(gelu_grad, (b * dr_gelu_slope(a)))                                                           \
-    X(gelu_tanh, 0.5f * a * (1.0f + tanhf(dr_gelu_inner(a))))                                      \
+    X(gelu_tanh, (a * dr_sigmoid(dr_gelu_inner(a))))                                               \
     X(gelu_tanh_grad, (b * dr_gelu_tanh_slope(a)))
 
 enum dr_fn {
@@ -54,20 +54,21 @@ DR_MAP_FN float dr_leaky_relu(float x, float slope) {
 }
 DR_MAP_FN float dr_silu_slope(float x) {
     const float s = dr_sigmoid(x);
-    return s * (1.0f + x * (1.0f - s));
+    return s * (1.0f + x * dr_sigmoid(-x));
 }
 /* Phi(x) + x * phi(x); erfc keeps its digits where Phi is small. */
 DR_MAP_FN float dr_gelu_slope(float x) {
     return 0.5f * erfcf(-x * DR_SQRT_HALF) + x * 0.39894228040143267794f * expf(-0.5f * x * x);
 }
-/* The tanh form (Hendrycks and Gimpel, arXiv 1606.08415): sqrt(2 / pi) (x + 0.044715 x^3). */
+/* The tanh form (Hendrycks and Gimpel, arXiv 1606.08415): (1 + tanh(u)) / 2, u = sqrt(2 / pi) (x +
+ * 0.044715 x^3), as sigmoid(2 u), which keeps its digits where tanh is near -1. */
 DR_MAP_FN float dr_gelu_inner(float x) {
-    return 0.79788456080286535588f * (x + 0.044715f * x * x * x);
+    return 1.59576912160573071176f * (x + 0.044715f * x * x * x);
 }
 DR_MAP_FN float dr_gelu_tanh_slope(float x) {
-    const float t = tanhf(dr_gelu_inner(x));
-    const float inner = 0.79788456080286535588f * (1.0f + 3.0f * 0.044715f * x * x);
-    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner;
+    const float u = dr_gelu_inner(x), s = dr_sigmoid(u);
+    const float du = 1.59576912160573071176f * (1.0f + 3.0f * 0.044715f * x * x);
+    return s + x * (s * dr_sigmoid(-u)) * du;
 }
 
 /* One map over an array; operands that a map does not read may be NULL. */

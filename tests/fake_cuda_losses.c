@@ -26,12 +26,16 @@ static void pair(struct lab *l, const char *op, const char *yaml, enum dr_dtype 
     const struct dr_shape s = DR_SHAPE(n, each, 1), t = DR_SHAPE(n, each);
     const uint32_t x = odd ? lab_odd_floats(&c, "x", s) : lab_floats(&c, "x", s, NULL);
     uint32_t in[2] = {x};
+    if (n * each == 1) {
+        rig_f32(&c.r, x)[0] = 0.5f; /* far from where a gradient is 0 */
+    }
     if (type != DR_F32) {
         in[1] = integers(&c, type, t, bce ? 2 : 200, bce && type == DR_I32 ? -100 : 255);
     } else {
         in[1] = lab_floats(&c, "t", s, NULL);
         for (int64_t i = 0; i < n * each && bce; i++) {
-            rig_f32(&c.r, in[1])[i] = fabsf(rig_f32(&c.r, in[1])[i]);
+            float *at = &rig_f32(&c.r, in[1])[i];
+            *at = n * each == 1 ? 0.25f : fabsf(*at);
         }
     }
     lab_grads(&c, lab_node(&c, op, yaml, DR_ACT_NONE, in, 2));

@@ -110,8 +110,8 @@ static void dgrad_chunk(void *ctx, size_t i) {
             continue;
         }
         if (k == 1) {
-            const double p = dr_sigmoid(x[0]);
-            dx[0] = (float)(p * (1 - p) * (slope[0] + (class == 1 ? slope[1] : 0)));
+            const double slope_of_p = (double)dr_sigmoid(x[0]) * dr_sigmoid(-x[0]);
+            dx[0] = (float)(slope_of_p * (slope[0] + (class == 1 ? slope[1] : 0)));
             continue;
         }
         float m;

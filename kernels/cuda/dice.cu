@@ -131,9 +131,9 @@ __global__ void dgrad_kernel(const classes c, const float *x, const double *slop
             continue;
         }
         if (k == 1) {
-            const double p = dr_sigmoid(row[0]);
+            const double slope_of_p = (double)dr_sigmoid(row[0]) * dr_sigmoid(-row[0]);
             if (lane == 0) {
-                d[0] = (float)(p * (1 - p) * (slope[0] + (cls == 1 ? slope[1] : 0)));
+                d[0] = (float)(slope_of_p * (slope[0] + (cls == 1 ? slope[1] : 0)));
             }
             continue;
         }
