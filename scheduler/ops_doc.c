@@ -98,8 +98,12 @@ static void op_text(const struct dr_op *op, struct dr_text *t) {
         dr_text_add(t, "  an optimizer\n");
     for (uint32_t i = 0; i < op->n_attrs; i++)
         attr_text(&op->attrs[i], t);
-    if (op->flags & DR_OP_ACTIVATION)
-        dr_text_add(t, "  %-16s an activation applied to the result\n", "activation");
+    if (!(op->flags & DR_OP_ACTIVATION))
+        return;
+    dr_text_add(t, "  %-16s ", "activation");
+    for (uint32_t i = 0; i < DR_ACTIVATIONS; i++)
+        dr_text_add(t, "%s%s", i ? " | " : "", dr_activation_word[i]);
+    dr_text_add(t, "; default none\n  %-16s applied to the result\n", "");
 }
 
 void dr_ops_doc_text(const struct dr_op *only, struct dr_text *t) {

@@ -130,7 +130,9 @@ static json_t *op_schema(const struct dr_op *op) {
                                                           : DR_SECTION_OP;
     json_t *j = with(section(s), "op", json_pack("{s:s}", "const", op->name));
     json_t *required = json_pack("[s]", "op");
-    if (s == DR_SECTION_OP && !(op->flags & DR_OP_ACTIVATION))
+    if (op->flags & DR_OP_ACTIVATION)
+        with(j, "activation", or_argument(words(dr_activation_word, DR_ACTIVATIONS)));
+    else if (s == DR_SECTION_OP)
         json_object_del(json_object_get(j, "properties"), "activation");
     for (uint32_t i = 0; i < op->n_attrs; i++) {
         const struct dr_attr *a = &op->attrs[i];

@@ -106,6 +106,8 @@ Test(cli, ops_reference) {
         {"--ops cross_entropy", "integer, -2147483648 to 2147483647\n", "default -"},
         {"--ops batch_norm", "eps              number, 0 to 1; default 1e-05\n", "default 0.00001"},
         {"--ops clamp", "min              number", "inf"},
+        {"--ops add", "activation       none | relu | tanh | sigmoid | leaky_relu | gelu | silu",
+         "(not"},
     };
     for (size_t i = 0; i < sizeof docs / sizeof *docs; i++) {
         r = cli_run(DR_BINARY, docs[i].args);
