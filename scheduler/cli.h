@@ -85,10 +85,10 @@ void dr_report_numbers(const struct dr_tally *t, bool last, struct dr_text *out)
 /* ---- the progress bar, only where stderr is a terminal ---- */
 struct dr_progress {
     bool on;
-    int64_t total, drawn_step;
+    int64_t first, total, drawn_step; /* first: done before, by a run that is resumed */
     double start_s, drawn_s;
 };
-void dr_progress_start(struct dr_progress *p, int64_t total, bool wanted);
+void dr_progress_start(struct dr_progress *p, int64_t first, int64_t total, bool wanted);
 void dr_progress_step(struct dr_progress *p, int64_t step, double loss);
 void dr_progress_clear(struct dr_progress *p); /* before other output, and at the end */
 

@@ -81,6 +81,7 @@ static bool open_log(struct dr_keep *k, const struct dr_results *r) {
     }
     if (!k->log)
         return cannot(s, path, errno);
+    setvbuf(k->log, NULL, _IOLBF, 0); /* to be watched while it grows */
     if (!end && fprintf(k->log, "%s\n", head) < 0)
         return cannot(s, path, errno);
     return true;

@@ -207,7 +207,8 @@ static int run_mode(struct dr_cli *c, struct dr_session *s) {
         return failed(s);
     say_note(c, s);
     say_messages(c, s);
-    dr_progress_start(&w.progress, s->total_steps, !c->quiet && s->mode == DR_MODE_TRAIN);
+    dr_progress_start(&w.progress, s->first_step, s->total_steps,
+                      !c->quiet && s->mode == DR_MODE_TRAIN);
     const bool good = dr_run(s, 0, &watcher, &r);
     dr_progress_clear(&w.progress);
     if (s->trace)

@@ -15,6 +15,7 @@ struct sink { /* one entry of `outputs:` */
     struct dr_file *npy;
     uint32_t width, height, channels; /* png */
     unsigned char *pixels;
+    float *floats; /* a row */
 };
 
 struct dr_outputs_files {
@@ -33,6 +34,13 @@ static const char *descr(enum dr_dtype t) {
     static const char *const names[DR_DTYPES] = {
         [DR_U8] = "|u1",  [DR_U16] = "<u2",  [DR_I32] = "<i4", [DR_I64] = "<i8",
         [DR_F16] = "<f2", [DR_BF16] = "<f4", [DR_F32] = "<f4", [DR_F64] = "<f8"};
+    return names[t];
+}
+
+/* As files of weights call it; NULL: no float. */
+static const char *float_name(enum dr_dtype t) {
+    static const char *const names[DR_DTYPES] = {
+        [DR_F16] = "F16", [DR_BF16] = "BF16", [DR_F32] = "F32", [DR_F64] = "F64"};
     return names[t];
 }
 
@@ -56,10 +64,10 @@ static bool open_png(struct dr_session *s, struct sink *k, const struct dr_value
                         "outputs.%s: a PNG holds [height, width] or [height, width, 1 to 4]; '%s' "
                         "is %s with the batch",
                         k->o->name, v->name, dr_shape_text(s->arena, d));
-    if (v->dtype != DR_U8 && v->dtype != DR_F32)
+    if (v->dtype != DR_U8 && !float_name(v->dtype))
         return dr_error(
             s->diag, k->o->mark,
-            "outputs.%s: a PNG is written from u8, or from f32 between 0 and 1; '%s' is "
+            "outputs.%s: a PNG is written from u8, or from floats between 0 and 1; '%s' is "
             "%s",
             k->o->name, v->name, dr_dtype_name(v->dtype));
     if (strstr(k->o->png, "{stem}") && !dr_dataset_stem(s->data, 0))
@@ -84,6 +92,7 @@ static bool open_sink(struct dr_session *s, struct sink *k, int64_t rows) {
                         v->name, dr_shape_text(s->arena, &v->shape));
     k->row_bytes = v->bytes / g->batch;
     k->row_items = items / g->batch;
+    k->floats = DR_NEW_N(s->arena, float, k->row_items);
     return (!k->o->npy || open_npy(s, k, v, rows)) && (!k->o->png || open_png(s, k, v));
 }
 
@@ -111,17 +120,23 @@ struct dr_outputs_files *dr_outputs_open(struct dr_session *s) {
 
 /* ---- writing ---- */
 
-static bool add_npy(struct dr_session *s, struct sink *k, const void *rows, int64_t n) {
+static void to_floats(const struct sink *k, enum dr_dtype type, const unsigned char *row) {
+    const struct dr_tensor t = {.dtype = float_name(type),
+                                .data = row,
+                                .bytes = (uint64_t)k->row_bytes,
+                                .elements = (uint64_t)k->row_items};
+    dr_tensor_floats(&t, k->floats);
+}
+
+static bool add_npy(struct dr_session *s, struct sink *k, const unsigned char *rows, int64_t n) {
+    const enum dr_dtype type = s->main.graph->value.at[k->value].dtype;
     int error = 0;
-    if (s->main.graph->value.at[k->value].dtype == DR_BF16) { /* numpy has none: as float */
-        const uint16_t *half = rows;
-        for (int64_t i = 0; i < n * k->row_items && !error; i++) {
-            const uint32_t bits = (uint32_t)half[i] << 16;
-            error = dr_file_write(k->npy, &bits, sizeof bits);
-        }
-    } else {
-        error = dr_file_write(k->npy, rows, (size_t)(n * k->row_bytes));
+    for (int64_t i = 0; i < n && type == DR_BF16 && !error; i++) { /* numpy has none: as float */
+        to_floats(k, type, rows + i * k->row_bytes);
+        error = dr_file_write(k->npy, k->floats, (size_t)k->row_items * sizeof *k->floats);
     }
+    if (type != DR_BF16)
+        error = dr_file_write(k->npy, rows, (size_t)(n * k->row_bytes));
     return !error || cannot(s, k->o->npy, strerror(error));
 }
 
@@ -148,12 +163,12 @@ static bool add_png(struct dr_session *s, struct sink *k, const unsigned char *r
                     int64_t sample) {
     char why[128];
     const unsigned char *pixels = row;
-    if (s->main.graph->value.at[k->value].dtype == DR_F32) {
+    const enum dr_dtype type = s->main.graph->value.at[k->value].dtype;
+    if (type != DR_U8) {
+        to_floats(k, type, row);
         for (int64_t i = 0; i < k->row_items; i++) {
-            float x;
-            memcpy(&x, row + i * (int64_t)sizeof x, sizeof x);
-            x = x > 0 ? x < 1 ? x : 1 : 0; /* NaN is black */
-            k->pixels[i] = (unsigned char)lrintf(x * 255);
+            const float x = k->floats[i];
+            k->pixels[i] = (unsigned char)lrintf((x > 0 ? x < 1 ? x : 1 : 0) * 255); /* NaN: 0 */
         }
         pixels = k->pixels;
     }

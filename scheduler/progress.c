@@ -5,8 +5,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-void dr_progress_start(struct dr_progress *p, int64_t total, bool wanted) {
-    *p = (struct dr_progress){.on = wanted && isatty(STDERR_FILENO), .total = total};
+void dr_progress_start(struct dr_progress *p, int64_t first, int64_t total, bool wanted) {
+    *p =
+        (struct dr_progress){.on = wanted && isatty(STDERR_FILENO), .first = first, .total = total};
     p->start_s = dr_now_s();
 }
 
@@ -28,7 +29,7 @@ void dr_progress_step(struct dr_progress *p, int64_t step, double loss) {
         return;
     char line[256], text[33];
     bar(text, 32, step + 1, p->total);
-    const double rate = (double)(step + 1) / (now - p->start_s + 1e-9);
+    const double rate = (double)(step + 1 - p->first) / (now - p->start_s + 1e-9);
     const long left = (long)((double)(p->total - step - 1) / rate + 0.5);
     const int n =
         snprintf(line, sizeof line, "[%s] %lld/%lld  loss %.4g  %.1f steps/s  ETA %ld:%02ld", text,
