@@ -9,8 +9,9 @@
  * - guard: total loss, header, health -> health: {1, step} once the total is not finite; sticky.
  * - add: n values of one shape -> their sum, left to right (also a YAML op).
  * - readback: anything -> nothing. Launched by the executor.
- * - optimizers: weight, gradient, lr, health[, clip] + own moments -> weight, moments. They write
- *   nothing while health[0] != 0. Named "WEIGHT:OP"; moments "WEIGHT:OP.leaf".
+ * - optimizers: n weights, their gradients, lr, health[, clip] + own moments -> weights, moments; n
+ *   is 1 without DR_OP_GROUPS. They write nothing while health[0] != 0. Named "WEIGHT:OP" or
+ *   "SUBGRAPH:OP"; moments "WEIGHT:OP.leaf" always.
  * - what op->track adds, e.g. batch_norm_stats: batch statistics, states, health -> states; the
  *   same rule. */
 #ifndef DR_GRAPH_BUILTIN_H

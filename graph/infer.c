@@ -92,14 +92,10 @@ static bool shared_state(struct dr_infer *c, const char *leaf, enum dr_dtype t,
     return true;
 }
 
-bool dr_infer_state(struct dr_infer *c, const char *leaf, enum dr_state_class cls, enum dr_dtype t,
-                    struct dr_shape s, struct dr_init init) {
+static bool own_state(struct dr_infer *c, const char *name, enum dr_state_class cls,
+                      enum dr_dtype t, struct dr_shape s, struct dr_init init) {
     struct dr_graph *g = c->g;
     struct dr_node *n = node_of(c);
-    if (n->share != DR_NONE) {
-        return shared_state(c, leaf, t, &s);
-    }
-    const char *name = dr_printf(g->arena, "%s.%s", n->name, leaf);
     if (!name_is_free(c, name)) {
         return false;
     }
@@ -114,6 +110,22 @@ bool dr_infer_state(struct dr_infer *c, const char *leaf, enum dr_state_class cl
     value->frozen = n->frozen && (cls == DR_WEIGHT || cls == DR_BUFFER);
     append(g, &n->in, &n->n_in, v);
     return true;
+}
+
+bool dr_infer_state(struct dr_infer *c, const char *leaf, enum dr_state_class cls, enum dr_dtype t,
+                    struct dr_shape s, struct dr_init init) {
+    const struct dr_node *n = node_of(c);
+    if (n->share != DR_NONE) {
+        return shared_state(c, leaf, t, &s);
+    }
+    return own_state(c, dr_printf(c->g->arena, "%s.%s", n->name, leaf), cls, t, s, init);
+}
+
+bool dr_infer_moment(struct dr_infer *c, uint32_t i, const char *leaf, enum dr_dtype t,
+                     struct dr_shape s) {
+    const char *name =
+        dr_printf(c->g->arena, "%s:%s.%s", dr_infer_in(c, i)->name, node_of(c)->op->name, leaf);
+    return own_state(c, name, DR_MOMENT, t, s, (struct dr_init){.kind = DR_INIT_ZERO});
 }
 
 bool dr_infer_write(struct dr_infer *c, uint32_t i) {

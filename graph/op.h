@@ -75,6 +75,10 @@ bool dr_infer_out(struct dr_infer *c, const char *suffix, enum dr_dtype t, struc
 /* Appends a state as the next input: leaf "weight", "bias", ...; shared nodes get their owner's. */
 bool dr_infer_state(struct dr_infer *c, const char *leaf, enum dr_state_class cls, enum dr_dtype t,
                     struct dr_shape s, struct dr_init init);
+/* The same for what an optimizer keeps of the weight that is input i: "WEIGHT:OP.leaf", 0 at first,
+ * whichever weights the node updates beside it. */
+bool dr_infer_moment(struct dr_infer *c, uint32_t i, const char *leaf, enum dr_dtype t,
+                     struct dr_shape s);
 /* Declares that the node writes the state that is its input i (an update): adds it to the outputs.
  */
 bool dr_infer_write(struct dr_infer *c, uint32_t i);
@@ -139,6 +143,7 @@ enum dr_op_flags {
     DR_OP_WHOLE_BATCH = 1 << 10, /* `last: pad` is an error with it (training batch norm) */
     DR_OP_LATER = 1 << 11,       /* known to the schema, no kernel in this version */
     DR_OP_RANDOM = 1 << 12,      /* draws */
+    DR_OP_GROUPS = 1 << 13,      /* an optimizer whose node updates any number of weights */
 };
 
 struct dr_op {

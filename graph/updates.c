@@ -1,10 +1,12 @@
 /* What follows the backward pass in a step, in this order: guard, clip, one learning rate for each
- * optimizer in use, the optimizers in the order of the weights, running statistics, readback.
+ * optimizer in use, the optimizers in the order of their first weights, running statistics,
+ * readback.
  *
  * All updates read health, which the guard wrote before them: in a step whose loss is not finite
  * they write nothing. Frozen weights appear in none of it, not even in the norm that is clipped. */
 #include "graph/gradients.h"
 #include "graph/builtin.h"
+#include <string.h>
 
 struct emitter {
     const struct dr_updates *u;
@@ -112,23 +114,69 @@ static void emit_rates(struct emitter *e) {
     }
 }
 
-static bool emit_optimizers(struct emitter *e) {
-    struct dr_graph *g = e->g;
-    for (uint32_t v = 0; v < e->u->n_values; v++) {
-        if (!is_trained(e, v)) {
-            continue;
+/* The weights that one node updates with v: of the same optimizer and subgraph, where the op can.
+ * One launch is worth much where weights are small, and the parts of a model that run beside each
+ * other keep updates of their own. v itself comes first; all are marked as done. */
+static uint32_t take_group(const struct emitter *e, uint32_t v, bool *done, uint32_t *group) {
+    const struct dr_graph *g = e->g;
+    const uint32_t i = optimizer_of(e, v), subgraph = g->node.at[g->value.at[v].owner].subgraph;
+    const bool groups = g->optimizer.at[i].op->flags & DR_OP_GROUPS;
+    uint32_t n = 0;
+    for (uint32_t w = v; w < e->u->n_values && (groups || n == 0); w++) {
+        if (!done[w] && is_trained(e, w) && optimizer_of(e, w) == i &&
+            g->node.at[g->value.at[w].owner].subgraph == subgraph) {
+            done[w] = true;
+            group[n++] = w;
         }
-        const uint32_t i = optimizer_of(e, v), owner = g->value.at[v].owner;
-        const struct dr_optimizer *o = &g->optimizer.at[i];
-        const uint32_t in[] = {v, e->u->grad[v], e->lr[i], g->health, e->clip};
-        const char *name = dr_printf(g->arena, "%s:%s", g->value.at[v].name, o->op->name);
-        const uint32_t id =
-            emit_one(e, name, o->op, o->attrs, in, e->clip == DR_NONE ? 4 : 5, o->mark);
-        if (id == DR_NONE) {
+    }
+    return n;
+}
+
+/* "a.weight:sgd", or, of several weights, "net:sgd" by the subgraph, "net.a:sgd" by the node that
+ * has an optimizer of its own. */
+static const char *update_name(const struct emitter *e, const uint32_t *group, uint32_t n) {
+    const struct dr_graph *g = e->g;
+    const struct dr_value *v = &g->value.at[group[0]];
+    const struct dr_optimizer *o = &g->optimizer.at[optimizer_of(e, group[0])];
+    const uint32_t subgraph = g->node.at[v->owner].subgraph;
+    const char *what = n == 1                           ? v->name
+                       : strcmp(o->where, "train") != 0 ? o->where
+                       : subgraph != DR_NONE            ? g->subgraph.at[subgraph].name
+                                                        : "train";
+    return dr_printf(g->arena, "%s:%s", what, o->op->name);
+}
+
+static bool emit_optimizer(const struct emitter *e, const uint32_t *group, uint32_t n) {
+    struct dr_graph *g = e->g;
+    const uint32_t i = optimizer_of(e, group[0]), owner = g->value.at[group[0]].owner;
+    const struct dr_optimizer *o = &g->optimizer.at[i];
+    uint32_t *in = DR_NEW_N(g->arena, uint32_t, 2 * (size_t)n + 3), n_in = 2 * n;
+    for (uint32_t k = 0; k < n; k++) {
+        in[k] = group[k];
+        in[n + k] = e->u->grad[group[k]];
+    }
+    in[n_in++] = e->lr[i];
+    in[n_in++] = g->health;
+    if (e->clip != DR_NONE) {
+        in[n_in++] = e->clip;
+    }
+    const uint32_t id = emit_one(e, update_name(e, group, n), o->op, o->attrs, in, n_in, o->mark);
+    if (id == DR_NONE) {
+        return false;
+    }
+    g->node.at[id].forward = owner;
+    g->node.at[id].subgraph = g->node.at[owner].subgraph;
+    return true;
+}
+
+static bool emit_optimizers(const struct emitter *e) {
+    bool *done = DR_NEW_N(e->g->arena, bool, e->u->n_values);
+    uint32_t *group = DR_NEW_N(e->g->arena, uint32_t, e->u->n_values);
+    for (uint32_t v = 0; v < e->u->n_values; v++) {
+        if (is_trained(e, v) && !done[v] &&
+            !emit_optimizer(e, group, take_group(e, v, done, group))) {
             return false;
         }
-        g->node.at[id].forward = owner;
-        g->node.at[id].subgraph = g->node.at[owner].subgraph;
     }
     return true;
 }

@@ -1,4 +1,5 @@
-/* Augmentations that the format knows and this version does not compute (see later.c). Meanings as
+/* Augmentations that the format knows and this version does not compute, with their attributes, so
+ * that a file that uses one gets one clear error instead of "unknown". Meanings as
  * torchvision v2; one draw a sample moves every input of a node. */
 #include "ops/common.h"
 

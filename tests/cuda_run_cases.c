@@ -123,16 +123,46 @@ const char *draws_differ(void) {
 
 /* Inputs are 0, so logits are the biases. Softmax of (-1000, w) is (0, 1) in every bit, and with
  * label 0 the gradient of w is exactly 1. */
-static const char rates_yaml[] =
-    "dagrun: 1\n"
-    "model: rates\n"
-    "inputs: {x: {shape: [1], dtype: f32}, label: {shape: [], dtype: u8}}\n"
-    "data: {batch: 1, train: {x: {synthetic: zeros}, label: {synthetic: zeros}}}\n"
-    "subgraphs: {net: {nodes: {logits: {op: linear, in: x, features: 2}}}}\n"
-    "train:\n"
-    "  losses: {ce: {op: cross_entropy, in: [net.logits, label]}}\n"
-    "  optimizer: {op: sgd, lr: {base: 0.1, schedule: step, every: 1, gamma: 0.1}}\n"
-    "  steps: 12\n";
+/* The gradient of the second bias is 1 in every step: w falls by the rate of each. */
+#define RATES(optimizer)                                                                           \
+    "dagrun: 1\n"                                                                                  \
+    "model: rates\n"                                                                               \
+    "inputs: {x: {shape: [1], dtype: f32}, label: {shape: [], dtype: u8}}\n"                       \
+    "data: {batch: 1, train: {x: {synthetic: zeros}, label: {synthetic: zeros}}}\n"                \
+    "subgraphs: {net: {nodes: {logits: {op: linear, in: x, features: 2}}}}\n"                      \
+    "train:\n"                                                                                     \
+    "  losses: {ce: {op: cross_entropy, in: [net.logits, label]}}\n"                               \
+    "  optimizer: " optimizer "\n"                                                                 \
+    "  steps: 12\n"
+
+struct rates_case {
+    const char *yaml;
+    struct {
+        int64_t steps;
+        double w;
+    } want[12]; /* ends at steps 0 */
+};
+static const struct rates_case rates[] = {
+    {RATES("{op: sgd, lr: {base: 0.1, schedule: step, every: 1, gamma: 0.1}}"),
+     {{1, 0.9}, {2, 0.89}, {3, 0.889}}},
+    {RATES("{op: sgd, lr: {base: 0.1, schedule: step, every: 4, gamma: 0.1}}"),
+     {{1, 0.9}, {3, 0.7}, {4, 0.6}, {5, 0.59}, {8, 0.56}, {9, 0.559}, {12, 0.556}}},
+    {RATES("{op: sgd, lr: 0.1}"), {{1, 0.9}, {6, 0.4}, {12, -0.2}}},
+    /* rates of 4 steps of warm-up: 0.025, 0.05, 0.075, 0.1; the last is base */
+    {RATES("{op: sgd, lr: {base: 0.1, warmup: 4}}"),
+     {{1, 0.975}, {3, 0.85}, {4, 0.75}, {5, 0.65}, {8, 0.35}, {12, -0.05}}},
+    /* then half a cosine over 8: 0.1, ..., 0.06 (the middle), ..., 0.02304 (the last) */
+    {RATES("{op: sgd, lr: {base: 0.1, schedule: cosine, warmup: 4, end: 0.02}}"),
+     {{1, 0.975}, {3, 0.85}, {4, 0.75}, {5, 0.65}, {8, 0.38945321}, {9, 0.32945321}, {12, 0.23}}},
+    {RATES("{op: sgd, lr: {base: 0.1, schedule: step, warmup: 4, every: 3, gamma: 0.5}}"),
+     {{1, 0.975}, {4, 0.75}, {5, 0.65}, {7, 0.45}, {8, 0.4}, {12, 0.25}}},
+    /* of a constant gradient, a step is the rate; a correction that stands still drifts away */
+    {RATES("{op: adam, lr: 0.1}"), {{1, 0.9}, {2, 0.8}, {3, 0.7}, {12, -0.2}}},
+    {RATES("{op: adam, lr: {base: 0.1, schedule: step, every: 1, gamma: 0.1}}"),
+     {{1, 0.9}, {2, 0.89}, {3, 0.889}}},
+    {RATES("{op: adamw, lr: 0.1, weight_decay: 0.1}"),
+     {{1, 0.89}, {2, 0.7811}, {3, 0.673289}, {12, -0.249766411}}},
+};
 
 static float bias_at_first(int64_t i) {
     return i ? 1.0f : -1000.0f;
@@ -142,30 +172,32 @@ static bool first_bias(struct runs *r, const struct dr_memory *m, const struct d
     return dr_session_check(r->s, upload(m, p, runs_value(r, "net.logits.bias"), bias_at_first));
 }
 
-/* w after each number of steps; the graph is replayed where a block is whole. */
-static const char *rates_of(struct runs *r, const struct dr_plan *p, const double *want, int n) {
-    for (int i = 0; i < n; i++) {
+/* w after some numbers of steps; the graph is replayed where a block is whole. */
+static const char *rates_of(struct runs *r, const struct dr_plan *p, const struct rates_case *c) {
+    for (int i = 0; c->want[i].steps; i++) {
         struct runs_tape t;
-        if (!runs_once(r, p, NULL, i + 1, &t))
+        if (!runs_once(r, p, NULL, c->want[i].steps, &t))
             WRONG("%s", runs_why(r));
         const double w = (double)runs_tape_state(r, &t, runs_value(r, "net.logits.bias"))[1];
         runs_tape_free(&t);
-        if (!(fabs(w - want[i]) <= 1e-6))
-            WRONG("after %d steps w is %.7f, not %.7f", i + 1, w, want[i]);
+        if (!(fabs(w - c->want[i].w) <= 1e-6))
+            WRONG("after %d steps w is %.7f, not %.7f", (int)c->want[i].steps, w, c->want[i].w);
     }
     return NULL;
 }
 
+static bool is_long(const struct rates_case *c) {
+    for (int i = 0; c->want[i].steps; i++)
+        if (c->want[i].steps == 12)
+            return true;
+    return false;
+}
+
 const char *rates_follow_steps(void) {
-    static const double each[] = {0.9, 0.89, 0.889},
-                        fourth[] = {0.9,  0.8,  0.7,   0.6,   0.59,  0.58,
-                                    0.57, 0.56, 0.559, 0.558, 0.557, 0.556};
-    static const char *const sets[] = {NULL, "train.optimizer.lr.every=4"};
-    for (int which = 0; which < 2; which++) {
-        const char *const set[] = {sets[which], NULL};
+    for (size_t which = 0; which < sizeof rates / sizeof *rates; which++) {
         struct runs r;
         const char *wrong = NULL;
-        if (!runs_open(&r, rates_yaml, DR_MODE_TRAIN, set))
+        if (!runs_open(&r, rates[which].yaml, DR_MODE_TRAIN, NULL))
             wrong = runs_why(&r);
         r.states = first_bias;
         for (int32_t depth = 0; depth <= 3 && !wrong; depth++)
@@ -173,13 +205,13 @@ const char *rates_follow_steps(void) {
                 const int64_t before = replays;
                 const struct dr_plan *p =
                     runs_plan(&r, arena, runs_wish(DR_POLICY_STAGE, 4, depth, graph == 1));
-                wrong = p ? rates_of(&r, p, which ? fourth : each, which ? 12 : 3) : runs_why(&r);
+                wrong = p ? rates_of(&r, p, &rates[which]) : runs_why(&r);
                 if (!wrong && cuda && (replays > before) != (graph == 1) &&
-                    (which == 1 || depth == 0))
+                    (is_long(&rates[which]) || depth == 0))
                     wrong = "the graph was not replayed as it should";
                 if (wrong)
-                    wrong = dr_printf(arena, "pipeline %d, graph %s: %s", depth,
-                                      graph ? "on" : "off", wrong);
+                    wrong = dr_printf(arena, "case %d, pipeline %d, graph %s: %s", (int)which,
+                                      depth, graph ? "on" : "off", wrong);
             }
         wrong = wrong ? dr_printf(arena, "%s", wrong) : NULL;
         runs_close(&r);

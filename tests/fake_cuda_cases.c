@@ -270,33 +270,9 @@ static void clips(struct lab *l) {
     }
 }
 
-static void updates(struct lab *l) {
-    static const int64_t size[] = {1, 255, 1000, 600001};
-    static const char *const attrs[] = {"{}", "{momentum: 0.9}",
-                                        "{momentum: 0.9, nesterov: yes, weight_decay: 0.01}",
-                                        "{weight_decay: 0.5}"};
-    for (size_t i = 0; i < DR_COUNT(size) * DR_COUNT(attrs) * 4; i++) {
-        const int64_t n = size[i / 4 % DR_COUNT(size)], bad = i % 2;
-        struct lab_case c = lab_case(l, 1);
-        const uint32_t w = rig_state(&c.r, "w", DR_WEIGHT, DR_F32, DR_SHAPE(n), NULL);
-        for (int64_t k = 0; k < n; k++) {
-            rig_f32(&c.r, w)[k] = lab_uniform(l);
-        }
-        const uint32_t g = lab_floats(&c, "g", DR_SHAPE(n), NULL);
-        const uint32_t lr = lab_floats(&c, "lr", scalar, (const float[]){0.1F});
-        const uint32_t clip = lab_floats(&c, "clip", scalar, (const float[]){0.3F});
-        const uint32_t health = rig_state(&c.r, "health", DR_HEALTH, DR_I64, DR_SHAPE(2),
-                                          (const int64_t[]){bad, 5 * bad});
-        const uint32_t in[] = {w, g, lr, health, clip};
-        lab_node(&c, "sgd", attrs[i / 4 / DR_COUNT(size)], DR_ACT_NONE, in, i / 2 % 2 ? 5 : 4);
-        lab_check(&c);
-    }
-}
-
 void lab_step_cases(struct lab *l) {
     rates(l);
     guards(l);
     totals(l);
     clips(l);
-    updates(l);
 }

@@ -75,8 +75,13 @@ void lab_states(struct lab_case *c) {
             continue;
         }
         const char *leaf = strrchr(value->name, '.');
-        const bool variance = leaf && strcmp(leaf, ".running_var") == 0;
+        const bool variance =
+            leaf && (strcmp(leaf, ".running_var") == 0 || strcmp(leaf, ".exp_avg_sq") == 0);
         rig_set(r, v, NULL);
+        if (value->dtype == DR_I64) { /* a count */
+            *(int64_t *)r->at[v] = lab_below(c->lab, 3000);
+            continue;
+        }
         for (int64_t i = 0, n = rig_elements(r, v); i < n; i++) {
             const float x = lab_uniform(c->lab);
             rig_f32(r, v)[i] = variance ? fabsf(x) + 0.5f : x;

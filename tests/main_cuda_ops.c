@@ -295,9 +295,10 @@ int main(int argc, char **argv) {
     printf("on %s, seed %llu\n", l.device.name, (unsigned long long)l.random);
     fflush(stdout);
     void (*const groups[])(struct lab *) = {
-        pointwise_cases,  lab_map_cases,   lab_loss_cases,          shape_cases,    pool_cases,
-        augment_cases,    lab_class_cases, lab_norm_cases,          lab_step_cases, lab_shape_cases,
-        lab_linear_cases, lab_conv_cases,  lab_conv_transpose_cases};
+        pointwise_cases, lab_map_cases,           lab_loss_cases,  shape_cases,
+        pool_cases,      augment_cases,           lab_class_cases, lab_norm_cases,
+        lab_step_cases,  lab_optimizer_cases,     lab_shape_cases, lab_linear_cases,
+        lab_conv_cases,  lab_conv_transpose_cases};
     for (size_t i = 0; i < DR_COUNT(groups); i++) {
         groups[i](&l);
     }

@@ -190,8 +190,8 @@ Test(conv_transpose, AUG_09_odd_sizes) {
     cr_assert_eq(pools_and_back(&r, "{filters: 3, kernel: 2, stride: 2}"), DR_NONE);
     static const char *const says[] = {
         "concat 'join'",
-        "its input 'up' is [1, 70, 44, 3]: image [1, 143, 90, 3] -> p1 [1, 71, 45, 3] -> "
-        "p2 [1, 35, 22, 3] -> up [1, 70, 44, 3]",
+        ("its input 'up' is [1, 70, 44, 3]: image [1, 143, 90, 3] -> p1 [1, 71, 45, 3] -> "
+         "p2 [1, 35, 22, 3] -> up [1, 70, 44, 3]"),
         "its input 'p1' is [1, 71, 45, 3]: image [1, 143, 90, 3] -> p1 [1, 71, 45, 3]"};
     for (size_t i = 0; i < COUNT(says); i++)
         cr_expect_not_null(strstr(rig_text(&r), says[i]), "no \"%s\" in:\n%s", says[i],

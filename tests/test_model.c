@@ -96,16 +96,17 @@ Test(model, six_files_lack_only_what_comes_later) {
          {"7:26: error: data source 'files' is known but this version cannot read it (and 1 more "
           "use)",
           "7:72: error: data source 'folders'", "34:18: error: op 'random_resized_crop'"}},
-        {"c_unet.yaml", {"6:26: error: data source 'files'", "43:19: error: op 'adamw'"}},
-        {"d_siamese.yaml", {"24:19: error: op 'adam'"}},
-        {"e_heads.yaml", {"14:21: error: op 'adamw'"}},
+        {"c_unet.yaml", {"6:26: error: data source 'files'"}},
+        {"d_siamese.yaml", {NULL}},
+        {"e_heads.yaml", {NULL}},
         {"f_infer.yaml", {"4:42: error: data source 'files'"}},
     };
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         diag = dr_diag_create(arena);
-        cr_expect_null(dr_model_load(arena, diag, dr_ops(), from_tests(cases[i].file), NULL, 0));
+        const bool loads = dr_model_load(arena, diag, dr_ops(), from_tests(cases[i].file), NULL, 0);
         const char *all = dr_diag_text(diag);
         uint32_t n = 0;
+        cr_expect_eq(loads, !cases[i].want[0], "%s:\n%s", cases[i].file, all);
         for (; cases[i].want[n]; n++) {
             cr_expect(strstr(all, cases[i].want[n]), "%s: '%s' is not in:\n%s", cases[i].file,
                       cases[i].want[n], all);

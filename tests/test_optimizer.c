@@ -76,6 +76,51 @@ Test(optimizer, STR_02_rates_of_a_schedule) {
     check_sgd(&c);
 }
 
+/* By hand: warm-up is linear and ends at base; what follows is counted from its end. */
+Test(optimizer, rates_of_steps) {
+    const struct dr_lr flat = {.base = 0.1, .total = 100},
+                       ramp = {.base = 0.1, .warmup = 20, .total = 100},
+                       wave = {.base = 0.1,
+                               .end = 0.02,
+                               .schedule = DR_LR_COSINE,
+                               .warmup = 20,
+                               .total = 100},
+                       stairs = {.base = 0.1,
+                                 .gamma = 0.5,
+                                 .every = 30,
+                                 .schedule = DR_LR_STEP,
+                                 .warmup = 20,
+                                 .total = 100},
+                       bare = {.base = 0.1, .schedule = DR_LR_COSINE, .total = 100};
+    const struct {
+        const struct dr_lr *lr;
+        uint64_t step;
+        double want;
+    } row[] = {
+        {&flat, 0, 0.1},      {&flat, 50, 0.1},          {&flat, 99, 0.1},
+        {&ramp, 0, 0.005},    {&ramp, 1, 0.01},          {&ramp, 19, 0.1},
+        {&ramp, 20, 0.1},     {&ramp, 99, 0.1},          {&wave, 0, 0.005},
+        {&wave, 19, 0.1},     {&wave, 20, 0.1},          {&wave, 40, 0.0882842712},
+        {&wave, 60, 0.06},    {&wave, 80, 0.0317157288}, {&wave, 99, 0.0200308375},
+        {&wave, 100, 0.02},   {&wave, 1000, 0.02},       {&stairs, 0, 0.005},
+        {&stairs, 19, 0.1},   {&stairs, 20, 0.1},        {&stairs, 49, 0.1},
+        {&stairs, 50, 0.05},  {&stairs, 79, 0.05},       {&stairs, 80, 0.025},
+        {&stairs, 99, 0.025}, {&bare, 0, 0.1},           {&bare, 50, 0.05},
+        {&bare, 100, 0},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        struct rig r = rig_create(1);
+        const struct dr_lr_attrs attrs = {.lr = *row[i].lr};
+        const uint32_t n = rig_node(&r, "lr", "lr", &attrs, &r.g->header, 1);
+        rig_header(&r, row[i].step, 1);
+        rig_run(&r);
+        const double got = rig_f32(&r, rig_out(&r, n, 0))[0];
+        cr_expect(fabs(got - row[i].want) <= 1e-8, "row %d: %.9g, not %.9g", (int)i, got,
+                  row[i].want);
+        rig_free(&r);
+    }
+}
+
 Test(optimizer, nesterov_needs_momentum) {
     struct rig r = rig_create(1);
     const uint32_t w = rig_state(&r, "w", DR_WEIGHT, DR_F32, DR_SHAPE(1), NULL);
@@ -105,7 +150,7 @@ static uint32_t add(struct rig *r, const char *name, uint32_t a, uint32_t b) {
 }
 
 /* loss = y, then everything that training adds. */
-static void train(struct rig *r, uint32_t y, double lr, const char *sgd) {
+static void train(struct rig *r, uint32_t y, double lr, const char *op, const char *attributes) {
     struct dr_graph *g = r->g;
     const uint32_t in[] = {y, g->header};
     const uint32_t loss =
@@ -117,8 +162,8 @@ static void train(struct rig *r, uint32_t y, double lr, const char *sgd) {
     const struct dr_total_loss_attrs attrs = {.weight = {.n = 1, .at = &t->weight}};
     g->total_loss = rig_out(r, rig_node(r, "total", "total_loss", &attrs, &t->scalar, 1), 0);
     struct dr_optimizer *o = dr_push(g->arena, &g->optimizer);
-    *o = (struct dr_optimizer){.op = dr_op_find(dr_ops(), "sgd"),
-                               .attrs = rig_attrs(r, "sgd", sgd),
+    *o = (struct dr_optimizer){.op = dr_op_find(dr_ops(), op),
+                               .attrs = rig_attrs(r, op, attributes),
                                .lr = {.base = lr},
                                .where = "train"};
     cr_assert_eq(dr_pass_frozen(g), g, "%s", rig_text(r));
@@ -137,7 +182,7 @@ Test(optimizer, CONV_14_a_value_used_twice) {
     const uint32_t h = conv(&r, "c0", x, 3);
     const uint32_t a = conv(&r, "ca", h, 2), b = conv(&r, "cb", h, 5);
     const uint32_t y = add(&r, "y", a, b);
-    train(&r, y, 1, "{}"); /* lr 1: weight - gradient */
+    train(&r, y, 1, "sgd", "{}"); /* lr 1: weight - gradient */
     rig_run(&r);
     cr_assert_eq(rig_f32(&r, h)[0], 6);
     cr_assert_eq(rig_f32(&r, y)[0], 42);
@@ -152,7 +197,7 @@ Test(optimizer, CONV_14_the_same_value_twice) {
     struct rig r = rig_create(1);
     const uint32_t x = rig_floats(&r, "x", DR_SHAPE(1, 1, 1, 1), (float[]){2});
     const uint32_t h = conv(&r, "c0", x, 3), y = add(&r, "y", h, h);
-    train(&r, y, 1, "{}");
+    train(&r, y, 1, "sgd", "{}");
     rig_run(&r);
     cr_assert_eq(rig_f32(&r, y)[0], 12);
     cr_assert_eq(weight(&r, "c0:sum"), 2, "dh");
@@ -171,7 +216,7 @@ Test(optimizer, CONV_14_diamonds) {
         const uint32_t a = conv(&r, names[i][0], h, 1), b = conv(&r, names[i][1], h, 1);
         h = add(&r, names[i][2], a, b);
     }
-    train(&r, h, 1, "{}");
+    train(&r, h, 1, "sgd", "{}");
     rig_run(&r);
     cr_assert_eq(rig_f32(&r, h)[0], 48);
     cr_assert_eq(weight(&r, "c0:sum"), 8);
@@ -189,7 +234,7 @@ Test(optimizer, FRZ_03_decay_and_momentum_leave_frozen_weights) {
     freeze(&r, f);
     const uint32_t y = conv(&r, "t", f, 2);
     r.g->clip_norm = 3;
-    train(&r, y, 0.1, "{momentum: 0.9, weight_decay: 0.01}");
+    train(&r, y, 0.1, "sgd", "{momentum: 0.9, weight_decay: 0.01}");
     for (uint32_t i = 0; i < r.g->node.n; i++)
         for (uint32_t j = 0; j < r.g->node.at[i].n_out; j++)
             cr_assert_neq(r.g->node.at[i].out[j], rig_find(&r, "f.weight"), "'%s' writes it",
@@ -207,12 +252,91 @@ Test(optimizer, FRZ_03_decay_and_momentum_leave_frozen_weights) {
     rig_free(&r);
 }
 
+/* The same with adam and adamw, whose moments and count the frozen weight has not either; of a
+ * constant gradient a step is the rate. */
+Test(optimizer, FRZ_03_adam_leaves_frozen_weights) {
+    static const struct {
+        const char *op, *attrs;
+        double keep;
+    } row[] = {{"adam", "{}", 1}, {"adamw", "{weight_decay: 0.5}", 1 - 0.1 * 0.5}};
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        struct rig r = rig_create(1);
+        const uint32_t x = rig_floats(&r, "x", DR_SHAPE(1, 1, 1, 1), (float[]){3});
+        const uint32_t f = conv(&r, "f", x, 1);
+        freeze(&r, f);
+        const uint32_t y = conv(&r, "t", f, 2);
+        r.g->clip_norm = 3;
+        train(&r, y, 0.1, row[i].op, row[i].attrs);
+        uint32_t moments = 0;
+        for (uint32_t v = 0; v < r.g->value.n; v++) {
+            const struct dr_value *value = &r.g->value.at[v];
+            if (value->kind == DR_STATE && value->cls == DR_MOMENT) {
+                cr_assert_eq(strncmp(value->name, "t.weight:", 9), 0, "%s", value->name);
+                moments++;
+            }
+        }
+        cr_assert_eq(moments, 3);
+        double w = 2;
+        for (int step = 0; step < 3; step++) {
+            rig_run(&r);
+            w = w * row[i].keep - 0.1;
+            near(weight(&r, "t.weight"), w, row[i].op);
+            cr_assert_eq(weight(&r, "f.weight"), 1, "step %d", step);
+        }
+        rig_free(&r);
+    }
+}
+
+/* All weights of an optimizer and a subgraph are one node, whose moments bear the weights' names.
+ */
+Test(optimizer, one_node_a_group) {
+    struct rig r = rig_create(1);
+    struct dr_graph *g = r.g;
+    const uint32_t x = rig_floats(&r, "x", DR_SHAPE(1, 1, 1, 1), (float[]){1});
+    uint32_t h = x;
+    for (uint32_t i = 0; i < 5; i++) { /* two in "one", two in "two", of which "own" is apart */
+        static const char *const names[] = {"one.a", "one.b", "two.a", "two.own", "two.b"};
+        h = conv(&r, names[i], h, 2);
+        g->node.at[g->value.at[h].producer].subgraph = i >= 2;
+        g->node.at[g->value.at[h].producer].optimizer = i == 3;
+    }
+    dr_push(g->arena, &g->subgraph)->name = "one";
+    dr_push(g->arena, &g->subgraph)->name = "two";
+    *dr_push(g->arena, &g->optimizer) =
+        (struct dr_optimizer){.op = dr_op_find(dr_ops(), "sgd"),
+                              .attrs = rig_attrs(&r, "sgd", "{momentum: 0.5}"),
+                              .lr = {.base = 1},
+                              .where = "train"};
+    train(&r, h, 0.5, "adam", "{}");
+    g->optimizer.at[1].where = "two.own";
+    static const struct {
+        const char *name;
+        uint32_t n_in, n_out;
+    } want[] = {{"one:sgd", 8, 4}, {"two:sgd", 8, 4}, {"two.own.weight:adam", 7, 4}};
+    for (size_t k = 0; k < sizeof want / sizeof want[0]; k++) {
+        uint32_t n = 0;
+        while (n < g->node.n && strcmp(g->node.at[n].name, want[k].name) != 0) {
+            n++;
+        }
+        cr_assert_lt(n, g->node.n, "%s", want[k].name);
+        cr_assert_eq(g->node.at[n].n_in, want[k].n_in, "%s", want[k].name);
+        cr_assert_eq(g->node.at[n].n_out, want[k].n_out, "%s", want[k].name);
+        cr_assert_eq(g->node.at[n].subgraph, k > 0);
+    }
+    rig_run(&r); /* each gradient is 16; adam's step is the rate */
+    cr_assert_eq(weight(&r, "one.b.weight"), 2 - 16);
+    cr_assert_eq(weight(&r, "two.b.weight"), 2 - 16);
+    cr_assert_eq(weight(&r, "two.a.weight:sgd.momentum"), 16);
+    near(weight(&r, "two.own.weight"), 1.5, "adam");
+    rig_free(&r);
+}
+
 /* A loss that is not finite: the step is noted, no weight moves, then or later. */
 Test(optimizer, not_finite_writes_nothing) {
     struct rig r = rig_create(1);
     const uint32_t x = rig_floats(&r, "x", DR_SHAPE(1, 1, 1, 1), (float[]){1});
     const uint32_t y = conv(&r, "c", x, 2);
-    train(&r, y, 0.5, "{momentum: 0.5}");
+    train(&r, y, 0.5, "sgd", "{momentum: 0.5}");
     rig_run(&r);
     cr_assert_eq(weight(&r, "c.weight"), 1.5f);
     rig_set(&r, x, (float[]){INFINITY});

@@ -1,4 +1,4 @@
-/* Element-wise kernels, the scalars of a step, sgd, random_flip and normalize. Memory-bound all:
+/* Element-wise kernels, the scalars of a step, random_flip and normalize. Memory-bound all:
  * one thread an element in a grid-stride loop, neighbouring threads on neighbouring addresses. */
 #include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/activate.cuh"
@@ -128,23 +128,6 @@ __global__ void clip_kernel(const double *squares, double max_norm, float *out) 
     *out = norm <= max_norm ? 1.0f : (float)(max_norm / (norm + 1e-6));
 }
 
-__global__ void sgd_kernel(const struct dr_cuda_sgd a, int64_t n, const float *g, float *w,
-                           float *m) {
-    if (a.health[0] != 0) {
-        return;
-    }
-    const float lr = *a.lr, clip = a.clip ? *a.clip : 1.0f;
-    DR_GRID_LOOP(i, n) {
-        const float d = g[i] * clip + a.decay * w[i];
-        float step = d;
-        if (m) {
-            m[i] = a.momentum * m[i] + d;
-            step = a.nesterov ? d + a.momentum * m[i] : m[i];
-        }
-        w[i] -= lr * step;
-    }
-}
-
 struct flip {
     bool horizontal, vertical;
     double p;
@@ -252,12 +235,6 @@ extern "C" int dr_cuda_add_squares(const float *x, int64_t n, bool first, double
 
 extern "C" int dr_cuda_clip(const double *squares, double max_norm, float *out, cudaStream_t s) {
     clip_kernel<<<1, 1, 0, s>>>(squares, max_norm, out);
-    return done();
-}
-
-extern "C" int dr_cuda_sgd(const struct dr_cuda_sgd *a, int64_t n, const float *g, float *w,
-                           float *m, cudaStream_t s) {
-    sgd_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(*a, n, g, w, m);
     return done();
 }
 

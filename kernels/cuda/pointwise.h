@@ -1,5 +1,5 @@
 /* Element by element, scalars of a step, and the two augmentation ops, on CUDA. The semantics are
- * those of kernels/cpu (pointwise.h, sgd.h, augment.h); draws are the same bits. Each function
+ * those of kernels/cpu (pointwise.h, augment.h); draws are the same bits. Each function
  * launches on `s` and returns a cudaError_t. */
 #ifndef DR_KERNELS_CUDA_POINTWISE_H
 #define DR_KERNELS_CUDA_POINTWISE_H
@@ -43,15 +43,6 @@ static inline int64_t dr_cuda_square_blocks(int64_t n) {
 int dr_cuda_add_squares(const float *x, int64_t n, bool first, double *partial, double *squares,
                         dr_stream s);
 int dr_cuda_clip(const double *squares, double max_norm, float *out, dr_stream s);
-
-struct dr_cuda_sgd {
-    float momentum, decay;
-    bool nesterov;
-    const float *lr, *clip; /* device; clip may be NULL */
-    const int64_t *health;  /* device */
-};
-int dr_cuda_sgd(const struct dr_cuda_sgd *a, int64_t n, const float *g, float *w, float *m,
-                dr_stream s);
 
 /* ---- augmentation ---- */
 /* y[i] = x[i] flipped by sample i's draw; [n, h, w] pixels of `pixel` bytes. */
