@@ -3,6 +3,7 @@
 #include "tests/fake_harness.h"
 #include <criterion/criterion.h>
 #include <math.h>
+#include <pthreadpool.h>
 #include <string.h>
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
@@ -203,6 +204,45 @@ Test(losses, segmentation_by_hand) {
     };
     for (size_t i = 0; i < COUNT(row); i++)
         check(&row[i]);
+}
+
+/* The same bits whatever the threads: losses, their gradients, a metric. */
+static uint64_t hash_of_run(size_t threads) {
+    struct rig r = rig_create(3);
+    r.cpu.pool = threads ? pthreadpool_create(threads) : NULL;
+    const uint32_t x = rig_floats(&r, "x", DR_SHAPE(3, 70, 90, 4), NULL);
+    const uint32_t t = rig_input(&r, "t", DR_U8, DR_SHAPE(3, 70, 90), DR_MASK, NULL);
+    const uint32_t like = rig_floats(&r, "like", DR_SHAPE(3, 70, 90, 4), NULL);
+    rig_set(&r, x, NULL), rig_set(&r, t, NULL), rig_set(&r, like, NULL);
+    uint32_t bits = 1;
+    for (int64_t i = 0; i < rig_elements(&r, x); i++) {
+        bits = bits * 1664525 + 1013904223;
+        rig_f32(&r, x)[i] = (float)(bits >> 8) * 0x1p-22f - 2;
+        rig_f32(&r, like)[i] = (float)(bits >> 20) * 0x1p-12f;
+        ((uint8_t *)r.at[t])[i / 4] = (uint8_t)(bits >> 30);
+    }
+    static const char *const ops[] = {"dice", "bce", "mse", "l1"};
+    for (size_t i = 0; i < COUNT(ops); i++) {
+        const uint32_t n = rig_op(&r, ops[i], ops[i], "{}", (uint32_t[]){x, i ? like : t}, 2);
+        uint32_t dx[3];
+        rig_grad(&r, n, (uint32_t[]){DR_NONE, DR_NONE, DR_NONE}, (const bool[]){true, false, false},
+                 1, dx);
+    }
+    rig_op(&r, "miou", "mean_iou", "{}", (uint32_t[]){x, t}, 2);
+    rig_run(&r);
+    uint64_t hash = 0;
+    for (uint32_t v = 0; v < r.g->value.n; v++)
+        if (v < r.n_at && r.at[v])
+            hash = hash * 31 + dr_hash(r.at[v], (size_t)r.g->value.at[v].bytes);
+    pthreadpool_destroy(r.cpu.pool);
+    rig_free(&r);
+    return hash;
+}
+
+Test(losses, fixed_orders) {
+    const uint64_t alone = hash_of_run(0);
+    for (size_t threads = 1; threads <= 8; threads *= 2)
+        cr_assert_eq(hash_of_run(threads), alone, "%zu threads", threads);
 }
 
 /* What the data may hold, from what the losses accept. */
