@@ -24,16 +24,16 @@ static const struct dr_attr slice_attrs[] = {
     {.name = "begin",
      .doc = "first index; negative ones count from the end",
      .kind = DR_ATTR_INT,
-     .min = -0x1p53,
-     .max = 0x1p53,
+     .min = -1e12,
+     .max = 1e12,
      .offset = offsetof(struct slice_attrs, begin)},
     {.name = "end",
      .doc = "index after the last; negative ones count from the end; where it is not given: all "
             "that is left",
      .kind = DR_ATTR_INT,
      .def = TO_THE_END,
-     .min = -0x1p53,
-     .max = 0x1p53,
+     .min = -1e12,
+     .max = 1e12,
      .offset = offsetof(struct slice_attrs, end)},
 };
 
