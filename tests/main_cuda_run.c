@@ -517,6 +517,7 @@ static const struct group {
     {"STR-07", captures_stand_alone},
     {"nonfinite", nonfinite},
     {"memory", memory},
+    {"files", files_of_runs},
     {"STR-04", batches_arrive},
     {"long", long_runs},
     {"planted", planted},
