@@ -54,7 +54,7 @@ static bool adam_infer(struct dr_infer *c) {
     };
     const struct adam_attrs *a = dr_infer_attrs(c);
     if (a->betas.n != 0 && (a->betas.n != 2 || beta(a, 0) >= 1 || beta(a, 1) >= 1))
-        return dr_infer_error(c, "betas should be two numbers from 0 to below 1");
+        return dr_update_wrong(c, "betas should be two numbers from 0 to below 1");
     return dr_infer_update(c, moments, STATES);
 }
 

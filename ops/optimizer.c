@@ -32,6 +32,11 @@ bool dr_infer_update(struct dr_infer *c, const struct dr_moment *moments, uint32
     return true;
 }
 
+bool dr_update_wrong(struct dr_infer *c, const char *why) {
+    const struct dr_node *n = &c->g->node.at[c->node];
+    return dr_error(c->g->diag, n->mark, "%s: %s", n->op->name, why);
+}
+
 struct dr_cost dr_update_cost(const struct dr_graph *g, const struct dr_node *n, uint32_t states,
                               double flops) {
     const struct dr_update u = dr_update_of(n, states);

@@ -21,6 +21,10 @@ struct dr_moment {
 /* Adds the states and declares what is written. */
 bool dr_infer_update(struct dr_infer *c, const struct dr_moment *moments, uint32_t n);
 
+/* An error at the optimizer in the file: "adam: ...". No notes on operands, which a pass chose.
+ * Returns false. */
+bool dr_update_wrong(struct dr_infer *c, const char *why);
+
 /* Flops for each element of the weights. */
 struct dr_cost dr_update_cost(const struct dr_graph *g, const struct dr_node *n, uint32_t states,
                               double flops);

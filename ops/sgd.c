@@ -33,7 +33,7 @@ static const struct dr_attr sgd_attrs[] = {
 static bool sgd_infer(struct dr_infer *c) {
     const struct sgd_attrs *a = dr_infer_attrs(c);
     if (a->nesterov && a->momentum == 0)
-        return dr_infer_error(c, "nesterov needs a momentum above 0");
+        return dr_update_wrong(c, "nesterov needs a momentum above 0");
     return dr_infer_update(c, &(struct dr_moment){.leaf = "momentum"}, a->momentum != 0);
 }
 
