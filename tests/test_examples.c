@@ -73,9 +73,10 @@ Test(examples, verify) {
 
 /* Those that write no files, for an epoch. */
 Test(examples, run) {
-    static const char *const short_ones[] = {"digits", "resnet18", "siamese", "two_heads", "unet"};
-    for (int e = 0; e < 5; e++)
-        runs(short_ones[e], "--set train.epochs=1", "; eval ");
+    static const char *const fileless[] = {"branches", "digits",    "resnet18", "segment_frozen",
+                                           "siamese",  "two_heads", "unet"};
+    for (size_t e = 0; e < sizeof fileless / sizeof *fileless; e++)
+        runs(fileless[e], "--set train.epochs=1", "; eval ");
 }
 
 static uint32_t node(const struct dr_graph *g, const char *name) {
