@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-TestSuite(examples, .timeout = 120);
+TestSuite(examples, .timeout = 300);
 
 static const char *const examples[] = {"branches", "digits",         "pretrain_encoder",
                                        "resnet18", "segment_frozen", "segment_pretrained",
