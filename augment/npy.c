@@ -7,7 +7,6 @@
 #include "augment/npy.h"
 #include "graph/base.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -222,28 +221,10 @@ bool dr_npy_parse(const void *file, size_t n, struct dr_npy *out, char *why, siz
 
 bool dr_npy_open(const char *path, struct dr_npy *out, char *why, size_t why_n) {
     memset(out, 0, sizeof *out);
-    /* O_NONBLOCK: opening a FIFO must not hang; regular files ignore it. */
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        snprintf(why, why_n, "%s", strerror(errno));
-        if (fd >= 0)
-            close(fd);
+    size_t n;
+    void *map = dr_file_map(path, &n, why, why_n);
+    if (!map)
         return false;
-    }
-    if (!S_ISREG(st.st_mode) || st.st_size == 0) {
-        snprintf(why, why_n, S_ISREG(st.st_mode) ? "the file is empty" : "it is not a file");
-        close(fd);
-        return false;
-    }
-    const size_t n = (size_t)st.st_size;
-    void *map = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
-    const int error = errno;
-    close(fd);
-    if (map == MAP_FAILED) {
-        snprintf(why, why_n, "mmap: %s", strerror(error));
-        return false;
-    }
     if (!dr_npy_parse(map, n, out, why, why_n)) {
         munmap(map, n);
         memset(out, 0, sizeof *out);

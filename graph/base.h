@@ -74,4 +74,8 @@ int dr_file_write(struct dr_file *f, const void *bytes, size_t n);
 int dr_file_commit(struct dr_file *f);
 void dr_file_drop(struct dr_file *f); /* the file at `path` stays as it was; NULL is fine */
 
+/* A whole, not empty, regular file mapped read-only; NULL and why otherwise. The caller unmaps it.
+ */
+void *dr_file_map(const char *path, size_t *n, char *why, size_t why_n);
+
 #endif

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <sys/mman.h>
 
 int dr_make_folders(const char *path_of_file) {
     char *p = strdup(path_of_file);
@@ -166,4 +167,30 @@ int dr_write_file(const char *path, const void *bytes, size_t n) {
         return dr_file_commit(f);
     dr_file_drop(f);
     return err;
+}
+
+void *dr_file_map(const char *path, size_t *n, char *why, size_t why_n) {
+    /* O_NONBLOCK: opening a FIFO must not hang; regular files ignore it. */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        snprintf(why, why_n, "%s", strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return NULL;
+    }
+    if (!S_ISREG(st.st_mode) || st.st_size == 0) {
+        snprintf(why, why_n, S_ISREG(st.st_mode) ? "the file is empty" : "it is not a file");
+        close(fd);
+        return NULL;
+    }
+    *n = (size_t)st.st_size;
+    void *map = mmap(NULL, *n, PROT_READ, MAP_PRIVATE, fd, 0);
+    const int error = errno;
+    close(fd);
+    if (map == MAP_FAILED) {
+        snprintf(why, why_n, "mmap: %s", strerror(error));
+        return NULL;
+    }
+    return map;
 }

@@ -5,7 +5,6 @@
  * the parser does not recurse, whatever a file contains. */
 #include "graph/safetensors.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -420,28 +419,10 @@ bool dr_safetensors_parse(struct dr_arena *a, const void *file, size_t n,
 bool dr_safetensors_open(struct dr_arena *a, const char *path, struct dr_safetensors *out,
                          char *why, size_t why_n) {
     *out = (struct dr_safetensors){0};
-    /* O_NONBLOCK: opening a FIFO must not hang; regular files ignore it. */
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        snprintf(why, why_n, "%s", strerror(errno));
-        if (fd >= 0)
-            close(fd);
+    size_t n;
+    void *map = dr_file_map(path, &n, why, why_n);
+    if (!map)
         return false;
-    }
-    if (!S_ISREG(st.st_mode) || st.st_size == 0) {
-        snprintf(why, why_n, S_ISREG(st.st_mode) ? "the file is empty" : "it is not a file");
-        close(fd);
-        return false;
-    }
-    const size_t n = (size_t)st.st_size;
-    void *map = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
-    const int error = errno;
-    close(fd);
-    if (map == MAP_FAILED) {
-        snprintf(why, why_n, "mmap: %s", strerror(error));
-        return false;
-    }
     const bool good = dr_safetensors_parse(a, map, n, out, why, why_n);
     out->map = map;
     out->map_bytes = n;

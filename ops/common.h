@@ -53,4 +53,8 @@ struct dr_cost dr_cost_of(const struct dr_graph *g, const struct dr_node *n, dou
 /* One flop for each element of the first output (or input, where there is none). */
 struct dr_cost dr_cost_pointwise(const struct dr_graph *g, const struct dr_node *n);
 
+/* The gradient of y = op(x, weight[, bias]), bias on the last axis: emits "dgrad" (dy, weight ->
+ * dx), "wgrad" (x, dy -> dw) and "bgrad" (dy -> db), each where it is wanted. */
+void dr_weighted_grad(struct dr_grad *c, const struct dr_op *dgrad, const struct dr_op *wgrad);
+
 #endif

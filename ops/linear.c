@@ -177,24 +177,26 @@ const struct dr_op dr_op_linear_bgrad = {
     DR_CUDA(bgrad_cuda),
 };
 
-static void linear_grad(struct dr_grad *c) {
+void dr_weighted_grad(struct dr_grad *c, const struct dr_op *dgrad, const struct dr_op *wgrad) {
     const uint32_t *in = c->g->node.at[c->node].in; /* x, weight[, bias] */
     const uint32_t x = in[0], w = in[1], dy = c->dy[0];
     const bool bias = c->g->node.at[c->node].n_in > 2;
     if (c->need[0]) {
-        const uint32_t n =
-            dr_grad_emit(c, "dgrad", &dr_op_linear_dgrad, NULL, (uint32_t[]){dy, w}, 2);
+        const uint32_t n = dr_grad_emit(c, "dgrad", dgrad, NULL, (uint32_t[]){dy, w}, 2);
         c->dx[0] = c->g->node.at[n].out[0];
     }
     if (c->need[1]) {
-        const uint32_t n =
-            dr_grad_emit(c, "wgrad", &dr_op_linear_wgrad, NULL, (uint32_t[]){x, dy}, 2);
+        const uint32_t n = dr_grad_emit(c, "wgrad", wgrad, NULL, (uint32_t[]){x, dy}, 2);
         c->dx[1] = c->g->node.at[n].out[0];
     }
     if (bias && c->need[2]) {
         const uint32_t n = dr_grad_emit(c, "bgrad", &dr_op_linear_bgrad, NULL, &dy, 1);
         c->dx[2] = c->g->node.at[n].out[0];
     }
+}
+
+static void linear_grad(struct dr_grad *c) {
+    dr_weighted_grad(c, &dr_op_linear_dgrad, &dr_op_linear_wgrad);
 }
 
 const struct dr_op dr_op_linear = {
