@@ -7,14 +7,11 @@
 #include "augment/npy.h"
 #include "graph/base.h"
 
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct cursor {
     const unsigned char *p, *end;

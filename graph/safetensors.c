@@ -5,13 +5,10 @@
  * the parser does not recurse, whatever a file contains. */
 #include "graph/safetensors.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* Every type of the format that fills whole bytes. */
 static const struct {
