@@ -146,6 +146,8 @@ enum dr_op_flags {
     DR_OP_GROUPS = 1 << 13,      /* an optimizer whose node updates any number of weights */
 };
 
+#define DR_HALF_ALL UINT32_MAX
+
 struct dr_op {
     const char *name, *doc;
     uint32_t flags;
@@ -153,7 +155,10 @@ struct dr_op {
     uint32_t n_attrs;
     size_t attrs_bytes;
     uint32_t min_in, max_in; /* inputs written in the YAML; max UINT32_MAX: any number */
-    uint32_t outputs;        /* outputs with names in the YAML; 0: as many as inputs */
+    /* Operands that may be stored as fp16 or bf16, by bit; the last bit stands for all from there
+     * on (DR_HALF_ALL: every one). A node has all of them so, or none. */
+    uint32_t half_in, half_out;
+    uint32_t outputs; /* outputs with names in the YAML; 0: as many as inputs */
     bool (*infer)(struct dr_infer *c);
     void (*grad)(struct dr_grad *c); /* NULL: no gradient goes through it */
     /* Training only, after the guard: adds updates of the op's own states (running statistics). */

@@ -3,6 +3,7 @@
 #define DR_OPS_COMMON_H
 
 #include "graph/op.h"
+#include "kernels/dtype.h"
 
 #define DR_COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -43,6 +44,12 @@ static inline const struct dr_value *dr_node_in(const struct dr_graph *g, const 
 static inline const struct dr_value *dr_node_out(const struct dr_graph *g, const struct dr_node *n,
                                                  uint32_t i) {
     return &g->value.at[n->out[i]];
+}
+
+/* How a float value is stored, as kernels name it. */
+static inline enum dr_type dr_type_of(const struct dr_value *v) {
+    DR_ASSERT(v->dtype == DR_F32 || v->dtype == DR_F16 || v->dtype == DR_BF16);
+    return v->dtype == DR_F16 ? DR_TYPE_F16 : v->dtype == DR_BF16 ? DR_TYPE_BF16 : DR_TYPE_F32;
 }
 
 /* `finish` of losses and metrics whose partial sums are {sum, count}; 0 where nothing counts. */

@@ -199,7 +199,8 @@ static void conv_transpose2d_cpu(const struct dr_launch *l, struct dr_cpu *cpu) 
 DR_CUDA_LAUNCHER conv_transpose2d_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct conv_transpose2d_attrs *a = l->node->attrs;
     const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
-    return dr_cuda_conv_transpose(&s, l->in[0], l->in[1], a->bias ? l->in[2] : NULL, a->activation,
+    const struct dr_epilogue e = {.bias = a->bias ? l->in[2] : NULL, .act = a->activation};
+    return dr_cuda_conv_transpose(&s, dr_type_of(dr_launch_in(l, 0)), l->in[0], l->in[1], &e,
                                   l->out[0], cuda);
 }
 
@@ -224,7 +225,9 @@ static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
-    return dr_cuda_conv_fprop(&s, l->in[0], l->in[1], NULL, DR_ACT_NONE, l->out[0], cuda);
+    const struct dr_epilogue e = {.act = DR_ACT_NONE};
+    return dr_cuda_conv_fprop(&s, dr_type_of(dr_launch_in(l, 0)), l->in[0], l->in[1], &e, l->out[0],
+                              cuda);
 }
 
 /* ---- gradient by the weight: x, dy -> dw ---- */
@@ -249,7 +252,8 @@ static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER wgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0), dr_launch_in(l, 1));
-    return dr_cuda_conv_wgrad(&s, l->in[1], l->in[0], l->out[0], l->workspace, cuda);
+    return dr_cuda_conv_wgrad(&s, dr_type_of(dr_launch_in(l, 0)), l->in[1], l->in[0], l->out[0],
+                              l->workspace, cuda);
 }
 
 static void conv_transpose2d_grad(struct dr_grad *c) {

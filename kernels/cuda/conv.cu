@@ -1,10 +1,10 @@
 /* Convolution on CUDA: forward, data gradient, transposed. Each becomes one correlation, or one a
  * phase of the stride, for the fp32 or the tf32 kernel; what has too many taps for their tables or
  * for shared memory goes to a direct kernel, one thread an output. */
-#include "kernels/cuda/activate.cuh"
 #include "kernels/cuda/conv_corr.cuh"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace dr {
 namespace {
@@ -12,13 +12,14 @@ namespace {
 struct direct {
     dr_conv c;
     bool dgrad;
-    int act;
+    dr_epilogue e;
     int64_t total, k_total, kg,
         cg; /* outputs; channels and filters of one group, as the filter has them */
 };
 
-__device__ float direct_fprop(const direct &p, const float *x, const float *w, int64_t image,
-                              int64_t oy, int64_t ox, int64_t k) {
+template <typename T>
+__device__ float direct_fprop(const direct &p, const T *x, const T *w, int64_t image, int64_t oy,
+                              int64_t ox, int64_t k) {
     const dr_conv &c = p.c;
     const int64_t group = k / p.kg;
     float acc = 0.0f;
@@ -28,16 +29,18 @@ __device__ float direct_fprop(const direct &p, const float *x, const float *w, i
             const bool inside = iy >= 0 && ix >= 0 && iy < c.h && ix < c.w;
             for (int64_t ch = 0; ch < p.cg; ch++) {
                 const float v =
-                    inside ? x[((image * c.h + iy) * c.w + ix) * c.c + group * p.cg + ch] : 0.0f;
-                acc = fmaf(v, w[((k * c.kh + kh) * c.kw + kw) * p.cg + ch], acc);
+                    inside ? dr_load(x + ((image * c.h + iy) * c.w + ix) * c.c + group * p.cg + ch)
+                           : 0.0f;
+                acc = fmaf(v, dr_load(w + ((k * c.kh + kh) * c.kw + kw) * p.cg + ch), acc);
             }
         }
     }
     return acc;
 }
 
-__device__ float direct_dgrad(const direct &p, const float *dy, const float *w, int64_t image,
-                              int64_t iy, int64_t ix, int64_t channel) {
+template <typename T>
+__device__ float direct_dgrad(const direct &p, const T *dy, const T *w, int64_t image, int64_t iy,
+                              int64_t ix, int64_t channel) {
     const dr_conv &c = p.c;
     const int64_t group = channel / p.cg, ch = channel % p.cg;
     float acc = 0.0f;
@@ -52,16 +55,15 @@ __device__ float direct_dgrad(const direct &p, const float *dy, const float *w, 
             for (int64_t k = 0; k < p.kg; k++) {
                 const int64_t filter = group * p.kg + k;
                 const float v =
-                    inside ? dy[((image * c.ho + oy) * c.wo + ox) * c.k + filter] : 0.0f;
-                acc = fmaf(v, w[((filter * c.kh + kh) * c.kw + kw) * p.cg + ch], acc);
+                    inside ? dr_load(dy + ((image * c.ho + oy) * c.wo + ox) * c.k + filter) : 0.0f;
+                acc = fmaf(v, dr_load(w + ((filter * c.kh + kh) * c.kw + kw) * p.cg + ch), acc);
             }
         }
     }
     return acc;
 }
 
-__global__ void direct_kernel(const direct p, const float *x, const float *w, const float *bias,
-                              float *y) {
+template <typename T> __global__ void direct_kernel(const direct p, const T *x, const T *w, T *y) {
     const int64_t stride = (int64_t)gridDim.x * blockDim.x;
     const int64_t width = p.dgrad ? p.c.w : p.c.wo, height = p.dgrad ? p.c.h : p.c.ho;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.total; i += stride) {
@@ -69,20 +71,32 @@ __global__ void direct_kernel(const direct p, const float *x, const float *w, co
         const int64_t py = i / p.k_total / width % height, image = i / p.k_total / width / height;
         const float v = p.dgrad ? direct_dgrad(p, x, w, image, py, px, k)
                                 : direct_fprop(p, x, w, image, py, px, k);
-        y[i] = dr_activate(v + (bias ? bias[k] : 0.0f), p.act);
+        dr_store(y + i, dr_finish<T>(p.e, dr_column_of(p.e, k), v, i));
     }
 }
 
-int launch_direct(const dr_conv *c, bool dgrad, const float *x, const float *w, const float *bias,
-                  int act, float *y, cudaStream_t s) {
+int launch_direct(const dr_conv *c, bool dgrad, enum dr_type t, const void *x, const void *w,
+                  const dr_epilogue &e, void *y, cudaStream_t s) {
     direct p = {};
-    p.c = *c, p.dgrad = dgrad, p.act = act;
+    p.c = *c, p.dgrad = dgrad, p.e = e;
     p.k_total = dgrad ? c->c : c->k;
     p.total = dgrad ? c->n * c->h * c->w * c->c : c->n * c->ho * c->wo * c->k;
     p.kg = c->k / c->groups, p.cg = c->c / c->groups;
     const int64_t blocks = std::min<int64_t>((p.total + 127) / 128, 1 << 16);
-    direct_kernel<<<(unsigned)blocks, 128, 0, s>>>(p, x, w, bias, y);
-    return (int)cudaGetLastError();
+    return dr_real(t, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        direct_kernel<<<(unsigned)blocks, 128, 0, s>>>(p, (const T *)x, (const T *)w, (T *)y);
+        return (int)cudaGetLastError();
+    });
+}
+
+/* Whichever of the tiled kernels computes in t; *fits is false where there is none. */
+int launch_corr(const corr &p, enum dr_type t, const void *x, const void *w, void *y, bool *fits,
+                const dr_cuda *cuda) {
+    *fits = t == DR_TYPE_F32;
+    return !*fits ? (int)cudaSuccess
+                  : (cuda->tf32 ? corr_tf32 : corr_f32)(p, (const float *)x, (const float *)w,
+                                                        (float *)y, fits, cuda->stream);
 }
 
 void add_tap(taps *t, int at, int weight) {
@@ -118,8 +132,8 @@ bool small(const dr_conv *c) {
 
 using namespace dr;
 
-extern "C" int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const float *w,
-                                  const float *bias, int act, float *y,
+extern "C" int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, const void *x,
+                                  const void *w, const struct dr_epilogue *e, void *y,
                                   const struct dr_cuda *cuda) {
     const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
     bool fits = small(c);
@@ -135,18 +149,18 @@ extern "C" int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const
         for (int64_t k = 0; k < c->kw; k++) {
             add_tap(&p.tx, (int)(k * c->dw - c->pl), (int)k);
         }
-        p.groups = (int)c->groups, p.act = act;
+        p.groups = (int)c->groups, p.e = *e;
         p.c_total = c->c, p.k_total = c->k;
         p.w_c = 1, p.w_kw = cg, p.w_kh = c->kw * cg, p.w_k = c->kh * c->kw * cg;
         p.w_group = kg * p.w_k;
         p.oy_step = p.ox_step = 1, p.out_h = c->ho, p.out_w = c->wo;
-        err = (cuda->tf32 ? corr_tf32 : corr_f32)(p, x, w, bias, y, &fits, cuda->stream);
+        err = launch_corr(p, t, x, w, y, &fits, cuda);
     }
-    return fits || err ? err : launch_direct(c, false, x, w, bias, act, y, cuda->stream);
+    return fits || err ? err : launch_direct(c, false, t, x, w, *e, y, cuda->stream);
 }
 
 /* One phase of dx: rows fy, fy + sh, ... and columns fx, fx + sw, ... */
-static corr dgrad_phase(const struct dr_conv *c, int act, int64_t fy, int64_t fx) {
+static corr dgrad_phase(const struct dr_conv *c, const dr_epilogue &e, int64_t fy, int64_t fx) {
     const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
     corr p = {};
     p.n = (int)c->n, p.h = (int)c->ho, p.w = (int)c->wo, p.c = (int)kg;
@@ -155,7 +169,7 @@ static corr dgrad_phase(const struct dr_conv *c, int act, int64_t fy, int64_t fx
     p.sh = p.sw = 1;
     p.ty = phase_taps(c->kh, c->dh, c->sh, c->pt, fy);
     p.tx = phase_taps(c->kw, c->dw, c->sw, c->pl, fx);
-    p.groups = (int)c->groups, p.act = act;
+    p.groups = (int)c->groups, p.e = e;
     p.c_total = c->k, p.k_total = c->c;
     p.w_k = 1, p.w_kw = cg, p.w_kh = c->kw * cg, p.w_c = c->kh * c->kw * cg;
     p.w_group = kg * p.w_c;
@@ -164,21 +178,21 @@ static corr dgrad_phase(const struct dr_conv *c, int act, int64_t fy, int64_t fx
     return p;
 }
 
-extern "C" int dr_cuda_conv_transpose(const struct dr_conv *c, const float *dy, const float *w,
-                                      const float *bias, int act, float *dx,
+extern "C" int dr_cuda_conv_transpose(const struct dr_conv *c, enum dr_type t, const void *dy,
+                                      const void *w, const struct dr_epilogue *e, void *dx,
                                       const struct dr_cuda *cuda) {
     bool fits = small(c) && c->sh * c->sw <= 64;
     int err = cudaSuccess;
     for (int64_t fy = 0; fy < c->sh && fy < c->h && fits && !err; fy++) {
         for (int64_t fx = 0; fx < c->sw && fx < c->w && fits && !err; fx++) {
-            err = (cuda->tf32 ? corr_tf32 : corr_f32)(dgrad_phase(c, act, fy, fx), dy, w, bias, dx,
-                                                      &fits, cuda->stream);
+            err = launch_corr(dgrad_phase(c, *e, fy, fx), t, dy, w, dx, &fits, cuda);
         }
     }
-    return fits || err ? err : launch_direct(c, true, dy, w, bias, act, dx, cuda->stream);
+    return fits || err ? err : launch_direct(c, true, t, dy, w, *e, dx, cuda->stream);
 }
 
-extern "C" int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w,
-                                  float *dx, const struct dr_cuda *cuda) {
-    return dr_cuda_conv_transpose(c, dy, w, nullptr, 0, dx, cuda);
+extern "C" int dr_cuda_conv_dgrad(const struct dr_conv *c, enum dr_type t, const void *dy,
+                                  const void *w, void *dx, const struct dr_cuda *cuda) {
+    const dr_epilogue none = {};
+    return dr_cuda_conv_transpose(c, t, dy, w, &none, dx, cuda);
 }

@@ -1,24 +1,27 @@
-/* im2win convolution, fp32 in memory: on CUDA cores, or (cuda->tf32) with operands rounded to tf32
- * on Tensor cores. Right for every shape, on every card. NHWC, weights [K, Kh, Kw, C/groups],
- * outputs overwritten, fixed summation order (the same bits on any grid). */
+/* im2win convolution: fp32 on CUDA cores, or (cuda->tf32) with operands rounded to tf32 on Tensor
+ * cores; fp16 and bf16 on Tensor cores with fp32 sums. Right for every shape, on every card. NHWC,
+ * weights [K, Kh, Kw, C/groups]; x, w, y, dy, dx are stored as `t`, dw always in fp32; outputs are
+ * overwritten; fixed summation order (the same bits on any grid). */
 #ifndef DR_KERNELS_CUDA_CONV_H
 #define DR_KERNELS_CUDA_CONV_H
 
 #include "kernels/conv_shape.h"
 #include "kernels/cuda/stream.h"
+#include "kernels/dtype.h"
+#include "kernels/epilogue.h"
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* y = act(conv(x, w) + bias); bias may be NULL; act: by number, as kernels/cpu/activation.h. */
-int dr_cuda_conv_fprop(const struct dr_conv *c, const float *x, const float *w, const float *bias,
-                       int act, float *y, const struct dr_cuda *cuda);
-int dr_cuda_conv_dgrad(const struct dr_conv *c, const float *dy, const float *w, float *dx,
-                       const struct dr_cuda *cuda);
-/* The transposed convolution: dx = act(bias + dgrad(dy, w)); bias [c] or NULL. */
-int dr_cuda_conv_transpose(const struct dr_conv *c, const float *dy, const float *w,
-                           const float *bias, int act, float *dx, const struct dr_cuda *cuda);
+/* y = epilogue(conv(x, w)). */
+int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
+                       const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda);
+int dr_cuda_conv_dgrad(const struct dr_conv *c, enum dr_type t, const void *dy, const void *w,
+                       void *dx, const struct dr_cuda *cuda);
+/* The transposed convolution: dx = epilogue(dgrad(dy, w)); its columns are x's channels. */
+int dr_cuda_conv_transpose(const struct dr_conv *c, enum dr_type t, const void *dy, const void *w,
+                           const struct dr_epilogue *e, void *dx, const struct dr_cuda *cuda);
 /* Partial sums over chunks of pixels, then added in index order. Chunks are cut by the shape alone:
  * so many that about 1024 blocks share the work, of at least 128 pixels. Workspace in bytes. */
 static inline int64_t dr_cuda_wgrad_chunk(const struct dr_conv *c) {
@@ -33,8 +36,8 @@ static inline int64_t dr_cuda_conv_wgrad_bytes(const struct dr_conv *c) {
     const int64_t chunks = (c->n * c->ho * c->wo + chunk - 1) / chunk;
     return chunks * c->k * c->kh * c->kw * (c->c / c->groups) * (int64_t)sizeof(float);
 }
-int dr_cuda_conv_wgrad(const struct dr_conv *c, const float *x, const float *dy, float *dw,
-                       void *workspace, const struct dr_cuda *cuda);
+int dr_cuda_conv_wgrad(const struct dr_conv *c, enum dr_type t, const void *x, const void *dy,
+                       float *dw, void *workspace, const struct dr_cuda *cuda);
 /* out[c] = sum over rows of a[row, c], in fixed chunks. Workspace in bytes. */
 #define DR_CUDA_SUM_CHUNK 1024
 static inline int64_t dr_cuda_column_sum_bytes(int64_t rows, int64_t columns) {

@@ -4,6 +4,7 @@
 #define DR_KERNELS_CUDA_CONV_CORR_CUH
 
 #include "kernels/cuda/conv.h"
+#include "kernels/cuda/epilogue.cuh"
 #include <cuda_runtime.h>
 
 namespace dr {
@@ -26,7 +27,8 @@ struct corr {
     int k, ho, wo;  /* outputs of this phase */
     int sh, sw;     /* source rows and columns from one output to the next */
     taps ty, tx;
-    int groups, act;
+    int groups;
+    dr_epilogue e;
     int64_t c_total, k_total;
     int64_t w_group, w_k, w_kh, w_kw, w_c; /* strides of the weights */
     /* output (oy, ox) of this phase is stored at row oy * oy_step + oy_first of [n, out_h, out_w]
@@ -76,10 +78,8 @@ __device__ __forceinline__ int64_t pixel_of(const corr &p, int64_t image, int oy
 }
 
 /* *fits is false, and nothing was launched, where the tile does not fit in shared memory. */
-int corr_f32(const corr &p, const float *x, const float *w, const float *bias, float *y, bool *fits,
-             cudaStream_t s);
-int corr_tf32(const corr &p, const float *x, const float *w, const float *bias, float *y,
-              bool *fits, cudaStream_t s);
+int corr_f32(const corr &p, const float *x, const float *w, float *y, bool *fits, cudaStream_t s);
+int corr_tf32(const corr &p, const float *x, const float *w, float *y, bool *fits, cudaStream_t s);
 
 } // namespace dr
 #endif

@@ -16,7 +16,6 @@
  * own list of taps, so taps that the stride skips cost nothing and add nothing.
  *
  * Sums run over channel chunks, kw, kh, c in this order: the same bits on any grid. */
-#include "kernels/cuda/activate.cuh"
 #include "kernels/cuda/conv_corr.cuh"
 
 #include <algorithm>
@@ -77,7 +76,7 @@ __device__ void load_weights(const corr &p, const float *w, int k0, int kw, int 
 
 template <int TK, int RPT>
 __global__ void __launch_bounds__(THREADS)
-    corr_kernel(const corr p, const float *x, const float *w, const float *bias, float *y) {
+    corr_kernel(const corr p, const float *x, const float *w, float *y) {
     constexpr int LANES_K = TK / 4, TH = THREADS / TW / LANES_K * RPT;
     extern __shared__ float4 shared4[];
     float *const slab = reinterpret_cast<float *>(shared4);
@@ -115,19 +114,18 @@ __global__ void __launch_bounds__(THREADS)
         }
     }
 #pragma unroll
-    for (int r = 0; r < RPT; r++) {
-        const int oy = at.oy + row0 + r, ox = at.ox + tx;
-        if (oy >= p.ho || ox >= p.wo) {
+    for (int j = 0; j < 4; j++) {
+        const int64_t kk = (int64_t)at.group * p.k + at.k + kq + j;
+        if (at.k + kq + j >= p.k) {
             continue;
         }
-        const int64_t pixel = pixel_of(p, at.image, oy, ox);
+        const dr_column column = dr_column_of(p.e, kk);
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const int k = at.k + kq + j;
-            if (k < p.k) {
-                const int64_t kk = (int64_t)at.group * p.k + k;
-                const float v = acc[r][j] + (bias ? bias[kk] : 0.0f);
-                y[pixel * p.k_total + kk] = dr_activate(v, p.act);
+        for (int r = 0; r < RPT; r++) {
+            const int oy = at.oy + row0 + r, ox = at.ox + tx;
+            if (oy < p.ho && ox < p.wo) {
+                const int64_t i = pixel_of(p, at.image, oy, ox) * p.k_total + kk;
+                y[i] = dr_finish<float>(p.e, column, acc[r][j], i);
             }
         }
     }
@@ -139,8 +137,7 @@ size_t shared_bytes(const corr &p, int tk, int th, int cc) {
 }
 
 template <int TK, int RPT>
-int launch_tile(corr p, const float *x, const float *w, const float *bias, float *y, bool *fits,
-                cudaStream_t s) {
+int launch_tile(corr p, const float *x, const float *w, float *y, bool *fits, cudaStream_t s) {
     constexpr int TH = THREADS / TW / (TK / 4) * RPT;
     p.cols = window_columns(p);
     p.cc = std::min(p.c, 32);
@@ -159,22 +156,21 @@ int launch_tile(corr p, const float *x, const float *w, const float *bias, float
         return (int)e;
     }
     p.pitch = (p.ty.n * p.cc) | 1;
-    corr_kernel<TK, RPT><<<(unsigned)blocks, THREADS, bytes, s>>>(p, x, w, bias, y);
+    corr_kernel<TK, RPT><<<(unsigned)blocks, THREADS, bytes, s>>>(p, x, w, y);
     return (int)cudaGetLastError();
 }
 
 } // namespace
 
 /* Fewer filters, taller tiles: the threads are always 256. */
-int corr_f32(const corr &p, const float *x, const float *w, const float *bias, float *y, bool *fits,
-             cudaStream_t s) {
+int corr_f32(const corr &p, const float *x, const float *w, float *y, bool *fits, cudaStream_t s) {
     if (p.k <= 16) {
-        return launch_tile<16, 4>(p, x, w, bias, y, fits, s);
+        return launch_tile<16, 4>(p, x, w, y, fits, s);
     }
     if (p.k <= 32) {
-        return launch_tile<32, 8>(p, x, w, bias, y, fits, s);
+        return launch_tile<32, 8>(p, x, w, y, fits, s);
     }
-    return launch_tile<64, 8>(p, x, w, bias, y, fits, s);
+    return launch_tile<64, 8>(p, x, w, y, fits, s);
 }
 
 } // namespace dr

@@ -11,7 +11,6 @@
  *
  * Sums run over channel chunks, kw, then eights of (kh, c), in this order: the same bits on any
  * grid. */
-#include "kernels/cuda/activate.cuh"
 #include "kernels/cuda/conv_corr.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -81,7 +80,7 @@ __device__ void load_weights(const corr &p, const float *w, int k0, int kw, int 
 /* A warp multiplies MT rows by NT eights of filters; WN warps share a row group. */
 template <int WN, int MT, int NT>
 __global__ void __launch_bounds__(THREADS)
-    corr_tf32_kernel(const corr p, const float *x, const float *w, const float *bias, float *y) {
+    corr_tf32_kernel(const corr p, const float *x, const float *w, float *y) {
     constexpr int TH = WARPS / WN * MT, TK = WN * NT * 8, PITCH_K = TK + 8;
     extern __shared__ float4 shared4[];
     const int run8_most = (p.ty.n * p.cc + 7) / 8 * 8;
@@ -137,17 +136,24 @@ __global__ void __launch_bounds__(THREADS)
         }
     }
 #pragma unroll
-    for (int m = 0; m < MT; m++) {
+    for (int n = 0; n < NT; n++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) { /* acc[..][i]: pixel g or g + 8, filter 2t or 2t + 1 */
-            const int oy = at.oy + row0 + m, ox = at.ox + g + i / 2 * 8;
+        for (int j = 0; j < 2; j++) { /* acc[..][i]: pixel g or g + 8, filter 2t or 2t + 1 */
+            const int k = at.k + n0 + n * 8 + 2 * t + j;
+            if (k >= p.k) {
+                continue;
+            }
+            const int64_t kk = (int64_t)at.group * p.k + k;
+            const dr_column column = dr_column_of(p.e, kk);
 #pragma unroll
-            for (int n = 0; n < NT; n++) {
-                const int k = at.k + n0 + n * 8 + 2 * t + i % 2;
-                if (oy < p.ho && ox < p.wo && k < p.k) {
-                    const int64_t kk = (int64_t)at.group * p.k + k;
-                    const float v = acc[m][n][i] + (bias ? bias[kk] : 0.0f);
-                    y[pixel_of(p, at.image, oy, ox) * p.k_total + kk] = dr_activate(v, p.act);
+            for (int m = 0; m < MT; m++) {
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const int oy = at.oy + row0 + m, ox = at.ox + g + half * 8;
+                    if (oy < p.ho && ox < p.wo) {
+                        const int64_t i = pixel_of(p, at.image, oy, ox) * p.k_total + kk;
+                        y[i] = dr_finish<float>(p.e, column, acc[m][n][half * 2 + j], i);
+                    }
                 }
             }
         }
@@ -172,8 +178,7 @@ size_t shared_bytes(const corr &p, int tk, int th, int cc) {
 }
 
 template <int WN, int MT, int NT>
-int launch_tile(corr p, const float *x, const float *w, const float *bias, float *y, bool *fits,
-                cudaStream_t s) {
+int launch_tile(corr p, const float *x, const float *w, float *y, bool *fits, cudaStream_t s) {
     constexpr int TH = WARPS / WN * MT, TK = WN * NT * 8;
     p.cols = window_columns(p);
     p.cc = std::min(p.c, 32);
@@ -193,22 +198,20 @@ int launch_tile(corr p, const float *x, const float *w, const float *bias, float
     if (e != cudaSuccess) {
         return (int)e;
     }
-    corr_tf32_kernel<WN, MT, NT><<<(unsigned)blocks, THREADS, bytes, s>>>(p, x, w, bias, y);
+    corr_tf32_kernel<WN, MT, NT><<<(unsigned)blocks, THREADS, bytes, s>>>(p, x, w, y);
     return (int)cudaGetLastError();
 }
 
 } // namespace
 
-int corr_tf32(const corr &p, const float *x, const float *w, const float *bias, float *y,
-              bool *fits, cudaStream_t s) {
+int corr_tf32(const corr &p, const float *x, const float *w, float *y, bool *fits, cudaStream_t s) {
     if (p.k <= 16) {
-        return launch_tile<1, 2, 2>(p, x, w, bias, y, fits,
-                                    s); /* 16 rows x 16 pixels by 16 filters */
+        return launch_tile<1, 2, 2>(p, x, w, y, fits, s); /* 16 rows x 16 pixels by 16 filters */
     }
     if (p.k <= 32) {
-        return launch_tile<1, 2, 4>(p, x, w, bias, y, fits, s); /* 16 x 16 by 32 */
+        return launch_tile<1, 2, 4>(p, x, w, y, fits, s); /* 16 x 16 by 32 */
     }
-    return launch_tile<2, 2, 4>(p, x, w, bias, y, fits, s); /* 8 x 16 by 64 */
+    return launch_tile<2, 2, 4>(p, x, w, y, fits, s); /* 8 x 16 by 64 */
 }
 
 } // namespace dr

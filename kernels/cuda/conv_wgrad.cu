@@ -296,9 +296,11 @@ __global__ void column_sum_kernel(const float *a, int64_t rows, int64_t columns,
 
 } // namespace
 
-extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, const float *x, const float *dy,
-                                  float *dw, void *workspace, const struct dr_cuda *cuda) {
-    if (std::max({c->h, c->w, c->c, c->k}) > INT32_MAX) {
+extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, enum dr_type t, const void *xs,
+                                  const void *dys, float *dw, void *workspace,
+                                  const struct dr_cuda *cuda) {
+    const float *const x = (const float *)xs, *const dy = (const float *)dys;
+    if (t != DR_TYPE_F32 || std::max({c->h, c->w, c->c, c->k}) > INT32_MAX) {
         return (int)cudaErrorInvalidConfiguration;
     }
     wgrad p = {};
