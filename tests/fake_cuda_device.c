@@ -17,7 +17,7 @@ static int host_copy(void *to, const void *from, size_t bytes) {
 static int host_launch(const struct dr_launch *l, bool captured) {
     (void)captured;
     struct dr_cpu inline_cpu = {NULL};
-    l->node->op->cpu(l, &inline_cpu);
+    lab_half_on_host(l, &inline_cpu);
     return 0;
 }
 static const char *host_error(int error) {

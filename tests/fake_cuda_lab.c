@@ -10,6 +10,9 @@
 
 #define TOLERANCE 1e-5
 #define TOLERANCE_TF32 1e-3 /* of what rounds its operands to tf32 */
+#define TOLERANCE_F16 2e-3
+#define TOLERANCE_BF16 1e-2
+#define TOLERANCE_SUMS 1e-4 /* fp32 sums of products of halves */
 #define TINY 1e-12          /* what cancels to less counts as 0 */
 #define MAX_OPERANDS 512
 
@@ -320,18 +323,22 @@ static bool exact(const struct dr_node *n) {
 }
 
 static double item(enum dr_dtype t, const void *p, int64_t i) {
-    return t == DR_F32 ? (double)((const float *)p)[i] : ((const double *)p)[i];
+    return t == DR_F64 ? ((const double *)p)[i] : (double)((const float *)p)[i];
 }
 
 /* ||got - want|| / max(||want||, least) over finite elements; INFINITY where NaNs or infinities
- * differ. */
+ * differ. t: how got was stored; halves come as floats. */
 static double error_of(enum dr_dtype t, const void *got, enum dr_dtype want_t, const void *want,
                        int64_t n, double least) {
+    const double most = t == DR_F16    ? 65520
+                        : t == DR_BF16 ? 3.3961775292304496e38
+                        : t == DR_F32  ? 3.4028235677973366e38
+                                       : INFINITY; /* from here on a number rounds to infinity */
     double norm = 0, off = 0;
     for (int64_t i = 0; i < n; i++) {
         const double a = item(t, got, i);
         double b = item(want_t, want, i);
-        b = t == DR_F32 && fabs(b) > 3.4028235677973366e38 ? copysign(INFINITY, b) : b;
+        b = fabs(b) >= most ? copysign(INFINITY, b) : b;
         if (isnan(a) != isnan(b) || isinf(a) != isinf(b) || (isinf(a) && a != b)) {
             return INFINITY;
         }
@@ -344,13 +351,15 @@ static double error_of(enum dr_dtype t, const void *got, enum dr_dtype want_t, c
     return off == 0 ? 0 : norm == 0 ? INFINITY : sqrt(off) / norm;
 }
 
-/* 0 or INFINITY; NaNs need not have the same bits. */
+/* 0 or INFINITY; NaNs need not have the same bits. Halves come as floats, want is rounded here. */
 static double exact_error(const struct dr_value *v, const void *got, const void *want) {
-    if (v->dtype != DR_F32 && v->dtype != DR_F64) {
+    const enum dr_dtype t = v->dtype;
+    if (t != DR_F32 && t != DR_F64 && t != DR_F16 && t != DR_BF16) {
         return memcmp(got, want, (size_t)v->bytes) == 0 ? 0 : INFINITY;
     }
     for (int64_t i = 0, n = dr_elements(v); i < n; i++) {
-        const double a = item(v->dtype, got, i), b = item(v->dtype, want, i);
+        const double a = item(t, got, i), exact = item(t, want, i);
+        const double b = t == DR_F64 ? exact : (double)lab_rounded((float)exact, t);
         if (!(a == b && signbit(a) == signbit(b)) && !(isnan(a) && isnan(b))) {
             return INFINITY;
         }
@@ -362,6 +371,7 @@ static double exact_error(const struct dr_value *v, const void *got, const void 
 struct buffer {
     unsigned char *raw;  /* on the device: guard, bytes, guard */
     const void *content; /* what an operand holds; NULL: an output or workspace */
+    uint16_t *half;      /* content, where it is halves */
     unsigned char *now;  /* on the host, after a launch */
     size_t bytes;
     uint32_t value; /* DR_NONE: the workspace */
@@ -370,6 +380,7 @@ struct buffer {
 struct bench {
     struct lab_case *c;
     const struct dr_node *n;
+    struct dr_value *value; /* the graph's, as this node finds them */
     struct buffer b[MAX_OPERANDS];
     uint32_t n_b;
     void *in[MAX_OPERANDS], *out[MAX_OPERANDS];
@@ -404,6 +415,20 @@ static struct buffer *find(struct bench *t, uint32_t value) {
     return NULL;
 }
 
+/* An operand that is stored in halves: it is rounded for the reference, too. */
+static void round_content(struct bench *t, struct buffer *b) {
+    const enum dr_dtype half = t->value[b->value].dtype;
+    float *x = rig_f32(&t->c->r, b->value);
+    const int64_t n = rig_elements(&t->c->r, b->value);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = lab_rounded(x[i], half);
+    }
+    b->content = b->half = lab_pack(x, n, half);
+}
+static bool stored_half(const struct dr_value *v) {
+    return v->dtype == DR_F16 || v->dtype == DR_BF16;
+}
+
 /* The device address of an operand, of the workspace (DR_NONE); makes the buffer. */
 static void *place(struct bench *t, uint32_t value, size_t bytes, bool written) {
     const struct lab_device *d = &t->c->lab->device;
@@ -416,6 +441,9 @@ static void *place(struct bench *t, uint32_t value, size_t bytes, bool written) 
         b->now = malloc(bytes + 1);
         if (value != DR_NONE && (!written || t->c->r.g->value.at[value].kind == DR_STATE)) {
             b->content = t->c->r.at[value];
+            if (stored_half(&t->value[value])) {
+                round_content(t, b);
+            }
         }
         DR_ASSERT(b->now && (b->content || written));
         if (!b->raw) {
@@ -428,7 +456,7 @@ static void *place(struct bench *t, uint32_t value, size_t bytes, bool written) 
 }
 
 static bool place_all(struct bench *t, size_t workspace_bytes, void **workspace) {
-    const struct dr_value *v = t->c->r.g->value.at;
+    const struct dr_value *v = t->value;
     const struct dr_node *n = t->n;
     size_t most = workspace_bytes;
     for (uint32_t i = 0; i < n->n_out && !t->why[0]; i++) {
@@ -505,7 +533,7 @@ static bool launch_all(struct bench *t, void *workspace) {
                                        "replay of a captured launch"};
     const struct lab_device *d = &t->c->lab->device;
     const struct dr_launch l = {.node = t->n,
-                                .value = t->c->r.g->value.at,
+                                .value = t->value,
                                 .in = t->in,
                                 .out = t->out,
                                 .workspace = workspace,
@@ -525,51 +553,78 @@ static bool launch_all(struct bench *t, void *workspace) {
 }
 
 /* ---- judging ---- */
-static void judge_literals(struct bench *t) {
-    const struct dr_value *v = &t->c->r.g->value.at[t->n->out[0]];
+static double tolerance_of(const struct bench *t, uint32_t o, bool product) {
+    const enum dr_dtype stored = t->value[t->n->out[o]].dtype;
+    const struct lab *l = t->c->lab;
+    return stored == DR_F16                      ? TOLERANCE_F16
+           : stored == DR_BF16                   ? TOLERANCE_BF16
+           : product && l->half != DR_F32        ? TOLERANCE_SUMS
+           : product && o == 0 && l->device.tf32 ? TOLERANCE_TF32
+                                                 : TOLERANCE;
+}
+
+/* got: the first output as floats. */
+static void judge_literals(struct bench *t, const float *got) {
+    const struct dr_value *v = &t->value[t->n->out[0]];
+    const bool rounds = t->c->lab->device.tf32 || t->c->lab->half != DR_F32;
     for (uint32_t i = 0; i < t->c->n_literals; i++) {
         if (strcmp(t->c->literal[i].op, t->n->op->name) != 0) {
             continue;
         }
-        const float *got = (const float *)find(t, t->n->out[0])->now;
-        const float *want = t->c->literal[i].want;
         for (int64_t k = 0, n = dr_elements(v); k < n && !t->why[0]; k++) {
-            const bool near = t->c->lab->device.tf32 &&
-                              fabsf(got[k] - want[k]) <= TOLERANCE_TF32 * fabsf(want[k]);
-            if (got[k] != want[k] && !near && !(isnan(got[k]) && isnan(want[k]))) {
+            const float want = lab_rounded(t->c->literal[i].want[k], v->dtype);
+            const bool near =
+                rounds && (double)fabsf(got[k] - want) <= tolerance_of(t, 0, true) * fabs(want);
+            if (got[k] != want && !near && !(isnan(got[k]) && isnan(want))) {
                 snprintf(t->why, sizeof t->why, "[%lld] is %.9g, not %.9g", (long long)k,
-                         (double)got[k], (double)want[k]);
+                         (double)got[k], (double)want);
             }
         }
     }
 }
 
+/* How far output o, of which `got` is as floats where it is stored in halves, is off. */
+static double error_at(const struct bench *t, uint32_t o, const void *got, const double *ref,
+                       double size) {
+    const uint32_t out = t->n->out[o];
+    const struct dr_value *v = &t->value[out];
+    const void *cpu = t->c->r.at[out];
+    const int64_t n = dr_elements(v);
+    const bool half = stored_half(v);
+    /* Rounded operands err by their own size, however much of it cancels in a few sums. */
+    const double floor = t->c->lab->device.tf32 ? 1.0 : 0.2;
+    /* An update adds terms of about 1 that may cancel: in a weight of one element, to any depth.
+     * Below the least normal number fp16 has fewer bits. */
+    const bool update = t->n->op->flags & DR_OP_OPTIMIZER;
+    const double least = update               ? 0.05 * sqrt((double)n)
+                         : v->dtype == DR_F16 ? 0x1p-14 * sqrt((double)n)
+                                              : TINY;
+    if (o == 0 && ref) {
+        return error_of(v->dtype, got, DR_F64, ref, n, fmax(floor * size, half ? least : 0));
+    }
+    return (half || v->dtype == DR_F32 || v->dtype == DR_F64) && !exact(t->n)
+               ? error_of(v->dtype, got, half ? DR_F32 : v->dtype, cpu, n, least)
+               : exact_error(v, got, cpu);
+}
+
 /* After the CPU launcher ran: its outputs are in the rig. */
 static double judge(struct bench *t, const double *ref, double size) {
     double worst = 0;
-    /* Rounded operands err by their own size, however much of it cancels in a few sums. */
-    const double floor = t->c->lab->device.tf32 ? 1.0 : 0.2;
+    const bool product = ref || strncmp(t->n->op->name, "matmul", 6) == 0;
     for (uint32_t o = 0; o < t->n->n_out; o++) {
-        const uint32_t out = t->n->out[o];
-        const struct dr_value *v = &t->c->r.g->value.at[out];
-        const void *got = find(t, out)->now, *cpu = t->c->r.at[out];
-        const bool floats = v->dtype == DR_F32 || v->dtype == DR_F64;
-        /* An update adds terms of about 1 that may cancel: in a weight of one element, to any
-         * depth. */
-        const bool update = t->n->op->flags & DR_OP_OPTIMIZER;
-        const double least = update ? 0.05 * sqrt((double)dr_elements(v)) : TINY;
-        const double e =
-            o == 0 && ref ? error_of(v->dtype, got, DR_F64, ref, dr_elements(v), floor * size)
-            : floats && !exact(t->n) ? error_of(v->dtype, got, v->dtype, cpu, dr_elements(v), least)
-                                     : exact_error(v, got, cpu);
+        const struct dr_value *v = &t->value[t->n->out[o]];
+        const void *got = find(t, t->n->out[o])->now;
+        float *floats = stored_half(v) ? lab_unpack(got, dr_elements(v), v->dtype) : NULL;
+        const double e = error_at(t, o, floats ? floats : got, ref, size);
         worst = e > worst ? e : worst;
-        const bool product = ref || strncmp(t->n->op->name, "matmul", 6) == 0;
-        const bool rounds = o == 0 && product && t->c->lab->device.tf32;
-        if (e > (rounds ? TOLERANCE_TF32 : TOLERANCE) && !t->why[0]) {
+        if (e > tolerance_of(t, o, product) && !t->why[0]) {
             snprintf(t->why, sizeof t->why, "'%s': error %.3g", v->name, e);
         }
+        if (o == 0) {
+            judge_literals(t, floats ? floats : got);
+        }
+        free(floats);
     }
-    judge_literals(t);
     return worst;
 }
 
@@ -602,8 +657,10 @@ static void run_node(struct lab_case *c, uint32_t node) {
     struct lab_tally *tally = tally_of(l, t->n->op);
     struct dr_choice choice = {0};
     void *workspace = NULL;
+    struct dr_graph g = *c->r.g; /* with the values of this precision */
+    t->value = g.value.at = lab_half_values(&g, t->n, l->half);
     if (t->n->op->choose) {
-        choice = t->n->op->choose(c->r.g, t->n, l->device.cuda);
+        choice = t->n->op->choose(&g, t->n, l->device.cuda);
     }
     bool ran = false;
     if (l->device.cuda && !t->n->op->cuda) {
@@ -627,24 +684,27 @@ static void run_node(struct lab_case *c, uint32_t node) {
     for (uint32_t i = 0; i < t->n_b; i++) {
         l->device.release(t->b[i].raw);
         free(t->b[i].now);
+        free(t->b[i].half);
     }
     free(t->stage);
+    free(t->value);
     free(ref);
     free(t);
 }
 
-static bool chosen(const struct lab *l, const struct dr_op *op) {
-    return op->cpu && (!l->only || strcmp(l->only, op->name) == 0);
+bool lab_chosen(const struct lab *l, const struct dr_op *op) {
+    return op->cpu && (l->half == DR_F32 || op->half_in || op->half_out) &&
+           (!l->only || strcmp(l->only, op->name) == 0);
 }
 
 void lab_check(struct lab_case *c) {
     const struct dr_graph *g = c->r.g;
     uint32_t last = 0; /* past the last node that is to be judged */
     for (uint32_t v = c->first; v < g->node.n && !c->broken; v++) {
-        last = chosen(c->lab, g->node.at[v].op) ? v + 1 : last;
+        last = lab_chosen(c->lab, g->node.at[v].op) ? v + 1 : last;
     }
     for (uint32_t v = c->first; v < last && c->lab->device.usable(); v++) {
-        if (chosen(c->lab, g->node.at[v].op)) {
+        if (lab_chosen(c->lab, g->node.at[v].op)) {
             run_node(c, v);
         } else {
             rig_run_node(&c->r, v);

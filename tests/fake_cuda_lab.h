@@ -5,7 +5,10 @@
  * case of its op. It is launched three times over poisoned outputs and workspace, and once more as
  * a replayed CUDA graph over its old outputs: the same bytes each time, no guard and no operand
  * changed. References: convolutions, linear and their gradients by naive loops in double, all
- * others by their CPU launchers, which sum in double. */
+ * others by their CPU launchers, which sum in double.
+ *
+ * In half precision (lab.half) only ops whose row permits it run. Their permitted operands are
+ * rounded before, in the reference too. */
 #ifndef DR_TESTS_FAKE_CUDA_LAB_H
 #define DR_TESTS_FAKE_CUDA_LAB_H
 
@@ -41,10 +44,13 @@ struct lab_tally {
 struct lab {
     struct lab_device device;
     const char *only;        /* an op, or NULL: all */
+    enum dr_dtype half;      /* DR_F16, DR_BF16: what is stored so where it may be; else DR_F32 */
     uint64_t random;         /* state of the generator */
     struct lab_tally *tally; /* by op, as dr_ops() lists them */
     uint32_t passed, failed;
 };
+/* Whether the run is to judge this op. */
+bool lab_chosen(const struct lab *l, const struct dr_op *op);
 /* Random numbers of the run's seed: [0, n), [-1, 1). */
 int64_t lab_below(struct lab *l, int64_t n);
 float lab_uniform(struct lab *l);
@@ -81,6 +87,16 @@ void lab_grads(struct lab_case *c, uint32_t node);
 void lab_expect(struct lab_case *c, const char *op, const float *want);
 /* Runs and judges the nodes, then frees the graph. */
 void lab_check(struct lab_case *c);
+
+/* ---- half precision (fake_cuda_half.c); t: DR_F16 or DR_BF16, or DR_F32, which changes nothing */
+float lab_rounded(float x, enum dr_dtype t);
+uint16_t *lab_pack(const float *x, int64_t n, enum dr_dtype t); /* malloc'ed, as what follows */
+float *lab_unpack(const void *h, int64_t n, enum dr_dtype t);
+/* The graph's values as this node would find them in a graph of that precision. */
+struct dr_value *lab_half_values(const struct dr_graph *g, const struct dr_node *n,
+                                 enum dr_dtype t);
+/* Launches the node on the CPU, which computes in fp32, whatever is stored. */
+void lab_half_on_host(const struct dr_launch *l, struct dr_cpu *cpu);
 
 /* The groups of cases. */
 void lab_map_cases(struct lab *l);  /* sub ... sigmoid */

@@ -2,8 +2,9 @@
  *
  * Without a device it says so and exits 77 (skipped). DR_CUDA_OPS_DRY=1 runs the CPU launchers in
  * place of the CUDA ones, which tests the cases and the references. DR_CUDA_OPS_TF32=1 lets
- * convolutions and matrix products round to tf32, and judges them by 1e-3. DR_CUDA_OPS_EXACT=1
- * leaves out the guards, so that compute-sanitizer sees each step outside a buffer. */
+ * convolutions and matrix products round to tf32, and judges them by 1e-3. DR_CUDA_OPS_HALF=f16 or
+ * bf16 stores what ops permit so, and judges it by 2e-3 or 1e-2. DR_CUDA_OPS_EXACT=1 leaves out the
+ * guards, so that compute-sanitizer sees each step outside a buffer. */
 #include "tests/fake_cuda_lab.h"
 #include "kernels/batch.h"
 #include "ops/common.h"
@@ -246,6 +247,12 @@ static bool read_arguments(struct lab *l, int argc, char **argv) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     l->random = (uint64_t)now.tv_sec * 1000003 + (uint64_t)now.tv_nsec;
+    const char *half = getenv("DR_CUDA_OPS_HALF");
+    l->half = !half ? DR_F32 : strcmp(half, "f16") == 0 ? DR_F16 : DR_BF16;
+    if (half && strcmp(half, dr_dtype_name(l->half)) != 0) {
+        fprintf(stderr, "DR_CUDA_OPS_HALF is f16 or bf16, not '%s'\n", half);
+        return false;
+    }
     for (int i = 1; i < argc; i++) {
         char *end;
         const unsigned long long seed = strtoull(argv[i], &end, 10);
@@ -261,13 +268,13 @@ static bool read_arguments(struct lab *l, int argc, char **argv) {
     return true;
 }
 
-/* An op with a CPU launcher and no case is a failure. */
+/* An op with a CPU launcher (in half precision: one that permits it) and no case is a failure. */
 static void print_table(struct lab *l) {
     printf("%-24s %7s %7s %12s\n", "op", "cases", "failed", "worst error");
     for (uint32_t i = 0; i < dr_ops()->n; i++) {
         const struct dr_op *op = dr_ops()->op[i];
         const struct lab_tally *t = &l->tally[i];
-        if (!op->cpu || (l->only && strcmp(l->only, op->name) != 0)) {
+        if (!lab_chosen(l, op)) {
             continue;
         }
         printf("%-24s %7u %7u %12.3g\n", op->name, t->cases, t->failed, t->worst);
@@ -292,7 +299,8 @@ int main(int argc, char **argv) {
     }
     l.tally = calloc(dr_ops()->n, sizeof *l.tally);
     DR_ASSERT(l.tally);
-    printf("on %s, seed %llu\n", l.device.name, (unsigned long long)l.random);
+    printf("on %s, %s, seed %llu\n", l.device.name, dr_dtype_name(l.half),
+           (unsigned long long)l.random);
     fflush(stdout);
     void (*const groups[])(struct lab *) = {
         pointwise_cases, lab_map_cases,           lab_loss_cases,  shape_cases,
