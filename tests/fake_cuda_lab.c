@@ -697,14 +697,33 @@ bool lab_chosen(const struct lab *l, const struct dr_op *op) {
            (!l->only || strcmp(l->only, op->name) == 0);
 }
 
+/* Whether to judge a node: its op is chosen, and it is not too large for this run. */
+static bool to_judge(struct lab_case *c, const struct dr_node *n) {
+    struct lab *l = c->lab;
+    if (!lab_chosen(l, n->op)) {
+        return false;
+    }
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < n->n_in + n->n_out; i++) {
+        const uint32_t v = i < n->n_in ? n->in[i] : n->out[i - n->n_in];
+        bytes += c->r.g->value.at[v].bytes;
+    }
+    return l->most == 0 || bytes <= l->most;
+}
+
 void lab_check(struct lab_case *c) {
     const struct dr_graph *g = c->r.g;
     uint32_t last = 0; /* past the last node that is to be judged */
     for (uint32_t v = c->first; v < g->node.n && !c->broken; v++) {
-        last = lab_chosen(c->lab, g->node.at[v].op) ? v + 1 : last;
+        const struct dr_node *n = &g->node.at[v];
+        if (to_judge(c, n)) {
+            last = v + 1;
+        } else if (lab_chosen(c->lab, n->op)) {
+            tally_of(c->lab, n->op)->left_out++;
+        }
     }
     for (uint32_t v = c->first; v < last && c->lab->device.usable(); v++) {
-        if (lab_chosen(c->lab, g->node.at[v].op)) {
+        if (to_judge(c, &g->node.at[v])) {
             run_node(c, v);
         } else {
             rig_run_node(&c->r, v);
