@@ -1,6 +1,6 @@
 /* Convolution on CUDA: forward, data gradient, transposed. Each becomes one correlation, or one a
- * phase of the stride, for the fp32 or the tf32 kernel; what has too many taps for their tables or
- * for shared memory goes to a direct kernel, one thread an output. */
+ * phase of the stride, for the fp32 or the Tensor core kernel; what has too many taps for their
+ * tables or for shared memory goes to a direct kernel, one thread an output. */
 #include "kernels/cuda/conv_corr.cuh"
 
 #include <algorithm>
@@ -90,13 +90,12 @@ int launch_direct(const dr_conv *c, bool dgrad, enum dr_type t, const void *x, c
     });
 }
 
-/* Whichever of the tiled kernels computes in t; *fits is false where there is none. */
+/* Whichever of the tiled kernels computes in t; *fits is false where it has no tile for p. */
 int launch_corr(const corr &p, enum dr_type t, const void *x, const void *w, void *y, bool *fits,
                 const dr_cuda *cuda) {
-    *fits = t == DR_TYPE_F32;
-    return !*fits ? (int)cudaSuccess
-                  : (cuda->tf32 ? corr_tf32 : corr_f32)(p, (const float *)x, (const float *)w,
-                                                        (float *)y, fits, cuda->stream);
+    return t == DR_TYPE_F32 && !cuda->tf32
+               ? corr_f32(p, (const float *)x, (const float *)w, (float *)y, fits, cuda->stream)
+               : corr_mma(p, t, x, w, y, fits, cuda->stream);
 }
 
 void add_tap(taps *t, int at, int weight) {
