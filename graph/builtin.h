@@ -7,6 +7,8 @@
  * - lr: header -> f32 []: the rate of header.step.
  * - clip: gradients -> f32 []: min(1, max_norm / (global L2 norm + 1e-6)), in a fixed order.
  * - guard: total loss, header, health -> health: {1, step} once the total is not finite; sticky.
+ * - cast: n values -> as many of the same shapes and other storage (the types of the outputs say
+ *   which, f32 at first), times a factor (f32 [], the last input) where `scaled`.
  * - add: n values of one shape -> their sum, left to right (also a YAML op).
  * - readback: anything -> nothing. Launched by the executor.
  * - optimizers: n weights, their gradients, lr, health[, clip] + own moments -> weights, moments; n
@@ -25,6 +27,9 @@ struct dr_total_loss_attrs {
 };
 struct dr_lr_attrs {
     struct dr_lr lr;
+};
+struct dr_cast_attrs {
+    int32_t scaled;
 };
 struct dr_clip_attrs {
     double max_norm;

@@ -109,6 +109,7 @@ void lab_class_cases(struct lab *l); /* softmax, losses, metrics */
 void lab_norm_cases(struct lab *l);
 void lab_shape_cases(struct lab *l); /* pools, upsample, moves, argmax, dropout, matmul */
 void lab_step_cases(struct lab *l);  /* scalars of a step */
+void lab_cast_cases(struct lab *l);
 void lab_optimizer_cases(struct lab *l);
 
 #endif
