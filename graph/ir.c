@@ -73,6 +73,7 @@ struct dr_graph *dr_graph_create(struct dr_arena *a, struct dr_diag *d, const ch
     g->diag = d;
     g->name = dr_strdup(a, name);
     g->header = g->total_loss = g->health = g->readback = DR_NONE;
+    g->half = DR_F32;
     g->value_by_name = dr_map_create(a);
     return g;
 }
@@ -84,6 +85,7 @@ struct dr_graph *dr_graph_like(const struct dr_graph *g) {
     to->seed = g->seed;
     to->clip_norm = g->clip_norm;
     to->tf32 = g->tf32;
+    to->half = g->half;
     for (uint32_t i = 0; i < g->subgraph.n; i++) {
         *dr_push(to->arena, &to->subgraph) = g->subgraph.at[i];
     }
@@ -142,6 +144,34 @@ uint32_t dr_graph_node(struct dr_graph *g, const char *name, const struct dr_op 
         memcpy(n->in, in, sizeof *in * n_in);
     }
     return id;
+}
+
+static uint32_t mapped(const uint32_t *to, uint32_t id) {
+    return id == DR_NONE ? DR_NONE : to[id];
+}
+
+void dr_graph_reorder(struct dr_graph *g, const uint32_t *order) {
+    struct dr_node *old = DR_NEW_N(g->arena, struct dr_node, g->node.n);
+    uint32_t *to = DR_NEW_N(g->arena, uint32_t, g->node.n);
+    for (uint32_t k = 0; k < g->node.n; k++) {
+        old[k] = g->node.at[k];
+        to[order[k]] = k;
+    }
+    for (uint32_t k = 0; k < g->node.n; k++) {
+        struct dr_node *n = &g->node.at[k];
+        *n = old[order[k]];
+        n->forward = mapped(to, n->forward);
+        n->share = mapped(to, n->share);
+    }
+    for (uint32_t i = 0; i < g->value.n; i++) {
+        struct dr_value *v = &g->value.at[i];
+        v->producer = mapped(to, v->producer);
+        v->owner = mapped(to, v->owner);
+    }
+    for (uint32_t i = 0; i < g->term.n; i++) {
+        g->term.at[i].node = to[g->term.at[i].node];
+    }
+    g->readback = mapped(to, g->readback);
 }
 
 struct dr_users dr_graph_users(const struct dr_graph *g, struct dr_arena *a) {

@@ -172,6 +172,8 @@ struct dr_graph {
     uint32_t readback;       /* node, or DR_NONE */
     double clip_norm;        /* 0: none */
     bool tf32; /* convolutions and matrix products may round operands to tf32, where a device can */
+    enum dr_dtype half; /* DR_F16, DR_BF16: how activations and copies of weights are stored where
+                           the ops permit it (the precision pass); DR_F32: none of it */
     struct dr_map *value_by_name;
 };
 
@@ -198,6 +200,10 @@ uint32_t dr_graph_emit(struct dr_graph *g, const char *name, const struct dr_op 
  * it. Nothing that stays may read what goes. Values and states without a node go too, and every id
  * in the graph's own fields follows (DR_NONE where it pointed at something that went). */
 struct dr_graph *dr_graph_rewrite(const struct dr_graph *g, const uint32_t *to);
+
+/* Puts the nodes into another order, which keeps producers before readers: order[k] is the node
+ * that becomes node k. Ids in nodes, values and the graph's fields follow. */
+void dr_graph_reorder(struct dr_graph *g, const uint32_t *order);
 
 /* Users of each value, by CSR: user[first[v] .. first[v + 1]) are node ids in order, one entry a
  * use. */

@@ -33,6 +33,10 @@ void dr_graph_classify(struct dr_graph *g);
  * name. */
 struct dr_graph *dr_pass_gradients(struct dr_graph *g, const struct dr_op_table *ops);
 
+/* precision: fp16 or bf16 storage, as g->half says, and the casts that it takes; `ops` finds them.
+ */
+struct dr_graph *dr_pass_precision(struct dr_graph *g, const struct dr_op_table *ops);
+
 /* fuse: activations into the op above (DR_OP_FUSES, sole user of its output). */
 struct dr_graph *dr_pass_fuse(struct dr_graph *g);
 

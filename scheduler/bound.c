@@ -10,6 +10,9 @@
 
 /* The fastest that any operation can go. */
 static double flops_ceiling(const struct dr_plan *p, const struct dr_device_info *dev) {
+    if (p->g->half != DR_F32 && dev->half_flops_per_s > 0) {
+        return dev->half_flops_per_s;
+    }
     return p->g->tf32 && dev->tf32_flops_per_s > 0 ? dev->tf32_flops_per_s : dev->flops_per_s;
 }
 

@@ -88,7 +88,11 @@ static void describe(struct dr_cuda_device *d, uint32_t threads, struct dr_devic
         .copies_ahead = true,
         .threads = threads,
         .flops_per_s = 2.0 * lanes * d->prop.multiProcessorCount * clock_khz * 1e3,
-        .tf32_flops_per_s = tensor_flops * d->prop.multiProcessorCount * clock_khz * 1e3,
+        .tf32_flops_per_s =
+            d->prop.major < 8 ? 0 : tensor_flops * d->prop.multiProcessorCount * clock_khz * 1e3,
+        .fp16 = d->prop.major >= 7,
+        .bf16 = d->prop.major >= 8,
+        .half_flops_per_s = 2 * tensor_flops * d->prop.multiProcessorCount * clock_khz * 1e3,
         .bytes_per_s = 2.0 * memory_khz * 1e3 * d->prop.memoryBusWidth / 8,
         .launch_us = 0.6,
         .memory_bytes = d->free_bytes > 2 * RESERVE ? d->free_bytes - RESERVE : d->free_bytes / 2,

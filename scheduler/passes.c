@@ -6,6 +6,12 @@
 typedef bool pass_fn(struct dr_compile *c);
 typedef void dump_fn(const struct dr_compile *c);
 
+enum dr_dtype dr_half_of(const struct dr_model *m, const struct dr_device_info *dev) {
+    if (m->precision == DR_PRECISION_FP16 && dev->fp16)
+        return DR_F16;
+    return m->precision == DR_PRECISION_BF16 && dev->bf16 ? DR_BF16 : DR_F32;
+}
+
 /* ---- passes ---- */
 
 static bool next_graph(struct dr_compile *c, struct dr_graph *g) {
@@ -14,7 +20,10 @@ static bool next_graph(struct dr_compile *c, struct dr_graph *g) {
 }
 
 static bool load(struct dr_compile *c) {
-    return next_graph(c, dr_pass_load(c->model, c->mode, c->total_steps));
+    struct dr_graph *g = dr_pass_load(c->model, c->mode, c->total_steps);
+    if (g)
+        g->half = dr_half_of(c->model, c->dev);
+    return next_graph(c, g);
 }
 
 static bool shapes(struct dr_compile *c) {
@@ -27,6 +36,10 @@ static bool frozen(struct dr_compile *c) {
 
 static bool gradients(struct dr_compile *c) {
     return next_graph(c, dr_pass_gradients(c->graph, c->model->ops));
+}
+
+static bool precision(struct dr_compile *c) {
+    return next_graph(c, dr_pass_precision(c->graph, c->model->ops));
 }
 
 static bool fuse(struct dr_compile *c) {
@@ -134,12 +147,19 @@ static const struct {
     pass_fn *run;
     dump_fn *dump;
 } passes[] = {
-    {"load", load, dump_graph},      {"shapes", shapes, dump_graph},
-    {"frozen", frozen, dump_graph},  {"gradients", gradients, dump_graph},
-    {"fuse", fuse, dump_graph},      {"choose", choose, dump_choose},
-    {"stages", stages, dump_stages}, {"streams", streams, dump_streams},
-    {"order", order, dump_order},    {"memory", memory, dump_memory},
-    {"proof", proof, dump_proof},    {"plan", plan, dump_plan},
+    {"load", load, dump_graph},
+    {"shapes", shapes, dump_graph},
+    {"frozen", frozen, dump_graph},
+    {"gradients", gradients, dump_graph},
+    {"precision", precision, dump_graph},
+    {"fuse", fuse, dump_graph},
+    {"choose", choose, dump_choose},
+    {"stages", stages, dump_stages},
+    {"streams", streams, dump_streams},
+    {"order", order, dump_order},
+    {"memory", memory, dump_memory},
+    {"proof", proof, dump_proof},
+    {"plan", plan, dump_plan},
 };
 enum { PASSES = sizeof passes / sizeof *passes };
 

@@ -30,6 +30,9 @@ bool dr_compile(struct dr_compile *c);
 /* Their names, in order. */
 uint32_t dr_pass_names(const char *const **names);
 
+/* What the model's precision means on a device: DR_F16, DR_BF16 where it computes in them. */
+enum dr_dtype dr_half_of(const struct dr_model *m, const struct dr_device_info *dev);
+
 /* The wish that `schedule:` of a model states. */
 struct dr_plan_wish dr_plan_wish_of(const struct dr_model *m);
 

@@ -51,6 +51,8 @@ struct dr_device_info {
     uint32_t threads;
     double flops_per_s;      /* ceilings: never exceeded, for the bound */
     double tf32_flops_per_s; /* of Tensor cores; 0: the device has no tf32 */
+    bool fp16, bf16;         /* it computes in them, and keeps activations so */
+    double half_flops_per_s; /* of Tensor cores, in either */
     double bytes_per_s;
     double launch_us;      /* of one node */
     uint64_t memory_bytes; /* 0: unknown */

@@ -152,6 +152,27 @@ static void memory_text(struct printer *x) {
                 dr_bytes_text(x->a, p->no_reuse_bytes), percent(p->no_reuse_bytes, p->slab_bytes));
 }
 
+static bool is_half(const struct dr_value *v) {
+    return v->dtype == DR_F16 || v->dtype == DR_BF16;
+}
+
+/* In half precision: what is stored so. */
+static void precision_text(struct printer *x) {
+    uint32_t half = 0, all = 0, casts = 0;
+    for (uint32_t v = 0; v < x->g->value.n; v++) {
+        const struct dr_value *value = &x->g->value.at[v];
+        half += is_half(value);
+        all += value->kind == DR_STEP && (is_half(value) || value->dtype == DR_F32);
+    }
+    for (uint32_t v = 0; v < x->p->n_nodes; v++) {
+        casts += strcmp(x->g->node.at[v].op->name, "cast") == 0;
+    }
+    if (half > 0) {
+        dr_text_add(x->t, "%s: %u of %u float values of a step, %u cast%s\n",
+                    dr_dtype_name(x->g->half), half, all, casts, plural(casts));
+    }
+}
+
 static void nodes_text(struct printer *x) {
     const struct dr_plan *p = x->p;
     size_t wide = 4;
@@ -160,12 +181,17 @@ static void nodes_text(struct printer *x) {
         wide = n > wide ? n : wide;
     }
     wide = wide > 48 ? 48 : wide;
-    dr_text_add(x->t, "nodes\n  %-*s  %-14s stage stream  MFLOP     kernel\n", (int)wide, "name",
-                "op");
+    const int op_wide = x->g->half == DR_F32 ? 14 : 24;
+    dr_text_add(x->t, "nodes\n  %-*s  %-*s stage stream  MFLOP     kernel\n", (int)wide, "name",
+                op_wide, "op");
     for (uint32_t i = 0; i < p->n_nodes; i++) {
         uint32_t v = p->order[i];
         const struct dr_node *n = &x->g->node.at[v];
-        dr_text_add(x->t, "  %-*s  %-14s %5u %6u  %-9.4g %s%s%s", (int)wide, n->name, n->op->name,
+        const char *op = n->op->name;
+        if (n->n_out > 0 && is_half(&x->g->value.at[n->out[0]])) {
+            op = dr_printf(x->a, "%s %s", op, dr_dtype_name(x->g->value.at[n->out[0]].dtype));
+        }
+        dr_text_add(x->t, "  %-*s  %-*s %5u %6u  %-9.4g %s%s%s", (int)wide, n->name, op_wide, op,
                     p->stage[v], p->stream[v], p->cost[v].flops / 1e6,
                     p->choice[v].kernel ? p->choice[v].kernel : "-", n->fused ? " + " : "",
                     n->fused ? n->fused : "");
@@ -188,6 +214,7 @@ void dr_plan_text(const struct dr_plan *p, const struct dr_device_info *dev, int
                 p->n_nodes, plural(p->n_nodes), p->n_stages, plural(p->n_stages), p->n_streams,
                 plural(p->n_streams), p->unroll, plural(p->unroll), p->ring_slots,
                 p->graph && dev->cuda ? ", captured as one graph" : "");
+    precision_text(&x);
     stages_text(&x);
     streams_text(&x);
     waits_text(&x);

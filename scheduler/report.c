@@ -85,6 +85,9 @@ struct json_t *dr_report_json(const struct dr_session *s, const struct dr_result
 
 const char *dr_report_precision(const struct dr_session *s) {
     const bool tensor_cores = s->dev.tf32_flops_per_s > 0;
+    const enum dr_dtype half = s->main.graph ? s->main.graph->half : dr_half_of(s->model, &s->dev);
+    if (half != DR_F32)
+        return half == DR_F16 ? "fp16" : "bf16";
     return s->model->precision != DR_PRECISION_FP32 && tensor_cores ? "tf32" : "fp32";
 }
 
@@ -165,10 +168,24 @@ void dr_report_check(const struct dr_session *s, struct dr_text *t) {
                 dr_bytes_text(t->arena, p->no_reuse_bytes));
 }
 
+static bool is_cast(const struct dr_node *n) {
+    return !strcmp(n->op->name, "cast");
+}
+
+/* What a node reads; of a cast's output: what that read. */
+static const struct dr_value *behind_cast(const struct dr_graph *g, uint32_t value) {
+    const struct dr_value *v = &g->value.at[value];
+    const struct dr_node *n = v->producer == DR_NONE ? NULL : &g->node.at[v->producer];
+    for (uint32_t i = 0; n && is_cast(n) && i < n->n_out; i++)
+        if (n->out[i] == value)
+            return &g->value.at[n->in[i]];
+    return v;
+}
+
 static int64_t node_parameters(const struct dr_graph *g, const struct dr_node *n) {
     int64_t sum = 0, elements;
     for (uint32_t i = 0; i < n->n_in; i++) {
-        const struct dr_value *v = &g->value.at[n->in[i]];
+        const struct dr_value *v = behind_cast(g, n->in[i]);
         if (v->kind == DR_STATE && v->cls == DR_WEIGHT && dr_shape_elements(&v->shape, &elements))
             sum += elements;
     }
@@ -189,8 +206,11 @@ void dr_report_layers(const struct dr_session *s, struct dr_text *t) {
         const struct dr_node *n = &g->node.at[i];
         const char *op =
             n->fused ? dr_printf(t->arena, "%s+%s", n->op->name, n->fused) : n->op->name;
-        const char *shape = n->n_out ? dr_shape_text(t->arena, &g->value.at[n->out[0]].shape) : "";
-        const bool owns = n->role == DR_ROLE_FORWARD || n->role == DR_ROLE_AUGMENT;
+        const struct dr_value *v = n->n_out ? &g->value.at[n->out[0]] : NULL;
+        const char *shape = v ? dr_shape_text(t->arena, &v->shape) : "";
+        if (v && (v->dtype == DR_F16 || v->dtype == DR_BF16))
+            shape = dr_printf(t->arena, "%s %s", dr_dtype_name(v->dtype), shape);
+        const bool owns = (n->role == DR_ROLE_FORWARD || n->role == DR_ROLE_AUGMENT) && !is_cast(n);
         dr_text_add(t, "  %-*s %-24s %-22s %10lld %12.4g %5u %6u\n", width, n->name, op, shape,
                     (long long)(owns ? node_parameters(g, n) : 0), p->cost[i].flops, p->stage[i],
                     p->stream[i]);
