@@ -2,6 +2,7 @@
  * wants it. Images keep their type; class numbers may come in any integer width and are checked;
  * floats may be narrowed or widened. */
 #include "augment/column.h"
+#include "augment/idx.h"
 
 #include <float.h>
 #include <math.h>
@@ -127,11 +128,12 @@ static const char *file_shape(struct dr_arena *a, const struct dr_npy *n) {
     return t.at;
 }
 
-static bool open_npy(struct dr_column *c, const struct dr_model *m) {
+static bool open_array(struct dr_column *c, const struct dr_model *m) {
     const struct dr_mark mark = c->source->mark;
     const struct dr_input *in = c->input;
     char why[256];
-    if (!dr_npy_open(c->source->path, &c->npy, why, sizeof why))
+    if (!(c->source->kind == DR_SOURCE_IDX ? dr_idx_open : dr_npy_open)(c->source->path, &c->npy,
+                                                                        why, sizeof why))
         return dr_error(m->diag, mark, "%s: %s", c->name, why);
     if (!type_fits(c))
         return dr_error(m->diag, mark, "%s holds %s, input '%s' is declared %s", c->name,
@@ -144,6 +146,29 @@ static bool open_npy(struct dr_column *c, const struct dr_model *m) {
     return true;
 }
 
+/* Pictures for an image, labels for a label: the input says which. */
+static bool open_cifar(struct dr_column *c, const struct dr_model *m) {
+    const struct dr_input *in = c->input;
+    const struct dr_mark mark = c->source->mark;
+    const struct dr_shape picture = DR_SHAPE(32, 32, 3);
+    char why[512];
+    const bool image = in->dtype == DR_U8 && dr_shape_equal(&in->shape, &picture);
+    const bool label = dr_column_is_classes(c) && in->shape.rank == 0;
+    if (!image && !label)
+        return dr_error(m->diag, mark,
+                        "%s has images, u8 of [32, 32, 3], and integer labels of []; input '%s' is "
+                        "%s of %s",
+                        c->name, in->name, dr_dtype_name(in->dtype),
+                        dr_shape_text(m->arena, &in->shape));
+    if (!dr_files_list(m->arena, c->source, &c->files, why, sizeof why) ||
+        !dr_cifar_open(m->arena, &c->files, &c->cifar, why, sizeof why))
+        return dr_error(m->diag, mark, "%s: %s", c->name, why);
+    c->npy.kind = 'u';
+    c->npy.item = 1;
+    c->rows = c->cifar.records;
+    return true;
+}
+
 static bool open_synthetic(struct dr_column *c, const struct dr_model *m) {
     const enum dr_dtype t = c->input->dtype;
     if (t == DR_F16 || t == DR_BF16)
@@ -153,21 +178,40 @@ static bool open_synthetic(struct dr_column *c, const struct dr_model *m) {
     return true;
 }
 
-bool dr_column_open(struct dr_column *c, const struct dr_model *m, const struct dr_source *src) {
+static bool open_kind(struct dr_column *c, const struct dr_model *m) {
+    switch (c->source->kind) {
+    case DR_SOURCE_NPY:
+    case DR_SOURCE_IDX:
+        return open_array(c, m);
+    case DR_SOURCE_CIFAR10:
+        return open_cifar(c, m);
+    case DR_SOURCE_FILES:
+        return dr_column_open_files(c, m);
+    case DR_SOURCE_SYNTHETIC:
+        return open_synthetic(c, m);
+    default: /* folders: dr_columns_settle */
+        return true;
+    }
+}
+
+static const char *name_of(struct dr_arena *a, const struct dr_model *m,
+                           const struct dr_source *s) {
     static const char *const kinds[] = {"files", "npy", "idx", "cifar10", "synthetic", "folders"};
+    return s->kind == DR_SOURCE_SYNTHETIC ? "synthetic data"
+           : s->kind == DR_SOURCE_FOLDERS
+               ? dr_printf(a, "folders of '%s'", m->input.at[s->of].name)
+               : dr_printf(a, "%s '%s'", kinds[s->kind], s->path ? s->path : "");
+}
+
+bool dr_column_open(struct dr_column *c, const struct dr_model *m, const struct dr_source *src) {
     c->source = src;
     c->input = &m->input.at[src->input];
-    c->name = src->kind == DR_SOURCE_SYNTHETIC
-                  ? "synthetic data"
-                  : dr_printf(m->arena, "%s '%s'", kinds[src->kind], src->path ? src->path : "");
+    c->name = name_of(m->arena, m, src);
     if (!dr_shape_elements(&c->input->shape, &c->items))
         return dr_error(m->diag, c->input->mark, "input '%s' is too large", c->input->name);
-    if (src->kind != DR_SOURCE_NPY && src->kind != DR_SOURCE_SYNTHETIC)
-        return dr_error(m->diag, src->mark, "input '%s': source '%s' is not in this version",
-                        c->input->name, kinds[src->kind]);
-    if (!(src->kind == DR_SOURCE_NPY ? open_npy(c, m) : open_synthetic(c, m)))
+    if (!open_kind(c, m))
         return false;
-    if (!src->has_range)
+    if (!src->has_range || src->kind == DR_SOURCE_FOLDERS)
         return true;
     if (src->from < 0 || src->from > src->to || src->to > c->rows)
         return dr_error(m->diag, src->mark, "rows [%lld, %lld] are not within the %lld rows of %s",
@@ -179,6 +223,9 @@ bool dr_column_open(struct dr_column *c, const struct dr_model *m, const struct 
 
 void dr_column_close(struct dr_column *c) {
     dr_npy_close(&c->npy);
+    dr_cifar_close(&c->cifar);
+    dr_decoders_destroy(c->decoders);
+    c->decoders = NULL;
 }
 
 /* ---- reading ---- */
@@ -216,7 +263,14 @@ static bool allowed(const struct limits *l, int64_t v) {
     return (v >= l->low && v <= l->high) || (l->ignore != 0 && v == l->ignore);
 }
 
+bool dr_column_in_memory(const struct dr_column *c) {
+    return c->source->kind == DR_SOURCE_NPY || c->source->kind == DR_SOURCE_IDX ||
+           c->source->kind == DR_SOURCE_CIFAR10;
+}
+
 static const unsigned char *row_of(const struct dr_column *c, int64_t sample) {
+    if (c->source->kind == DR_SOURCE_CIFAR10) /* its label comes first */
+        return dr_cifar_record(&c->cifar, c->first + sample);
     return c->npy.data + (size_t)(c->first + sample) * (size_t)c->items * c->npy.item;
 }
 
@@ -241,22 +295,30 @@ static void store_int(enum dr_dtype t, void *to, int64_t i, int64_t v) {
         ((int64_t *)to)[i] = v;
 }
 
-static bool read_classes(const struct dr_column *c, const struct dr_column_want *w, int64_t sample,
-                         void *to, char *why, size_t why_n) {
+bool dr_column_store(const struct dr_column *c, const struct dr_column_want *w, char kind,
+                     uint32_t item, const unsigned char *p, void *to, int64_t *bad) {
     const struct limits l = limits(w);
-    const unsigned char *p = row_of(c, sample);
-    for (int64_t i = 0; i < c->items; i++, p += c->npy.item) {
+    for (int64_t i = 0; i < c->items; i++, p += item) {
         int64_t v;
-        if (!item_int(c->npy.kind, c->npy.item, p, &v) || !allowed(&l, v)) {
-            char range[96];
-            dr_column_allowed(c, w, range, sizeof range);
-            snprintf(why, why_n, "%s, row %lld: value %lld, input '%s' takes %s", c->name,
-                     (long long)(c->first + sample), (long long)v, c->input->name, range);
+        if (!item_int(kind, item, p, &v) || !allowed(&l, v)) {
+            *bad = v;
             return false;
         }
         store_int(w->dtype, to, i, v);
     }
     return true;
+}
+
+static bool read_classes(const struct dr_column *c, const struct dr_column_want *w, int64_t sample,
+                         void *to, char *why, size_t why_n) {
+    int64_t bad;
+    char range[96];
+    if (dr_column_store(c, w, c->npy.kind, c->npy.item, row_of(c, sample), to, &bad))
+        return true;
+    dr_column_allowed(c, w, range, sizeof range);
+    snprintf(why, why_n, "%s, row %lld: value %lld, input '%s' takes %s", c->name,
+             (long long)(c->first + sample), (long long)bad, c->input->name, range);
+    return false;
 }
 
 static void read_plain(const struct dr_column *c, enum dr_dtype t, int64_t sample, void *to) {
@@ -274,24 +336,37 @@ static void read_plain(const struct dr_column *c, enum dr_dtype t, int64_t sampl
     }
 }
 
+static bool read_synthetic(const struct dr_column *c, const struct dr_column_want *w, uint64_t seed,
+                           int64_t sample, void *to, char *why, size_t why_n) {
+    const bool classes = dr_column_is_classes(c);
+    if (classes && w->classes <= 0 && c->source->synthetic != DR_SYNTHETIC_ZEROS) {
+        snprintf(why, why_n, "input '%s' is synthetic, and nothing says how many classes it has",
+                 c->input->name);
+        return false;
+    }
+    dr_synthetic_fill((int)c->source->synthetic, seed, c->source->input,
+                      (uint64_t)(c->first + sample), w->dtype, classes ? limits(w).high + 1 : 0,
+                      c->items, to);
+    return true;
+}
+
 bool dr_column_read(const struct dr_column *c, const struct dr_column_want *w, uint64_t seed,
                     int64_t sample, void *to, char *why, size_t why_n) {
-    const bool classes = dr_column_is_classes(c);
-    if (c->source->kind == DR_SOURCE_SYNTHETIC) {
-        if (classes && w->classes <= 0 && c->source->synthetic != DR_SYNTHETIC_ZEROS) {
-            snprintf(why, why_n,
-                     "input '%s' is synthetic, and nothing says how many classes it has",
-                     c->input->name);
-            return false;
-        }
-        dr_synthetic_fill((int)c->source->synthetic, seed, c->source->input,
-                          (uint64_t)(c->first + sample), w->dtype, classes ? limits(w).high + 1 : 0,
-                          c->items, to);
+    if (c->source->kind == DR_SOURCE_SYNTHETIC)
+        return read_synthetic(c, w, seed, sample, to, why, why_n);
+    if (c->source->kind == DR_SOURCE_FILES)
+        return dr_column_read_file(c, w, sample, to, why, why_n);
+    if (c->source->kind == DR_SOURCE_FOLDERS) {
+        DR_ASSERT(c->n_folders <= INT32_MAX);
+        store_int(w->dtype, to, 0, c->folder[sample]);
         return true;
     }
-    if (classes)
+    if (dr_column_is_classes(c))
         return read_classes(c, w, sample, to, why, why_n);
     DR_ASSERT(w->dtype == c->input->dtype);
-    read_plain(c, w->dtype, sample, to);
+    if (c->source->kind == DR_SOURCE_CIFAR10)
+        dr_cifar_pixels(row_of(c, sample), to);
+    else
+        read_plain(c, w->dtype, sample, to);
     return true;
 }

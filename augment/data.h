@@ -32,19 +32,23 @@ struct dr_dataset *dr_dataset_open(struct dr_arena *a, const struct dr_model *m,
 void dr_dataset_close(struct dr_dataset *s); /* unmaps files; the struct itself is the arena's */
 int64_t dr_dataset_samples(const struct dr_dataset *s);
 int64_t dr_dataset_batches(const struct dr_dataset *s); /* per epoch */
-/* The name of a sample's file without folder and ending; NULL: no source has files. */
+/* The name of a sample's file without folder and ending (augment/files.h has the whole rule); NULL:
+ * no source has files. */
 const char *dr_dataset_stem(const struct dr_dataset *s, int64_t sample);
 bool dr_dataset_pads(const struct dr_dataset *s); /* some batch has n_valid < batch */
 /* Classes per label/mask column are known after the graph is built: checks every value of integer
- * label sources that are in memory (npy, idx) once, naming the file and row. */
+ * label sources that are in memory (npy, idx, cifar10) once, naming the file and row, the number of
+ * folders, and the headers of image files (of the first 4096; masks show their numbers only when
+ * they are decoded). */
 bool dr_dataset_check(struct dr_dataset *s, const struct dr_column_want *want, uint32_t n);
 
 /* Layout of a slot for these columns: fills ring->slot_bytes and ring->offset (in the arena). */
 void dr_ring_layout(struct dr_arena *a, struct dr_ring *r, const struct dr_column_want *want,
                     uint32_t n, int64_t batch);
 
-/* Writes the batch of `step` to `slot` (layout of `ring`): pure, any thread, no allocation. Returns
- * NULL, or what failed (a sample that cannot be decoded), good until this thread's next call. */
+/* Writes the batch of `step` to `slot` (layout of `ring`): pure, any thread; only decoders of image
+ * files allocate, and keep what they have. Returns NULL, or what failed (a sample that cannot be
+ * decoded), good until this thread's next call. */
 const char *dr_dataset_batch(struct dr_dataset *s, const struct dr_column_want *want, uint32_t n,
                              const struct dr_ring *ring, uint64_t seed, uint64_t step,
                              unsigned char *slot);

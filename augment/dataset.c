@@ -65,7 +65,8 @@ struct dr_dataset *dr_dataset_open(struct dr_arena *a, const struct dr_model *m,
     bool good = true;
     for (uint32_t i = 0; i < s->n_columns; i++)
         good &= dr_column_open(&s->column[i], m, &s->split->source.at[i]);
-    if (good && columns_agree(s) && settle(s, training))
+    if (good && dr_columns_settle(s->column, s->n_columns, m, s->split) && columns_agree(s) &&
+        settle(s, training))
         return s;
     s->shuffle = false; /* if it was to be, the order is not there */
     dr_dataset_close(s);
@@ -90,8 +91,8 @@ int64_t dr_dataset_batches(const struct dr_dataset *s) {
 }
 const char *dr_dataset_stem(const struct dr_dataset *s, int64_t sample) {
     for (uint32_t i = 0; i < s->n_columns; i++)
-        if (s->column[i].stem)
-            return s->column[i].stem[s->column[i].first + sample];
+        if (s->column[i].source->kind == DR_SOURCE_FILES)
+            return s->column[i].files.stem[sample];
     return NULL;
 }
 bool dr_dataset_pads(const struct dr_dataset *s) {
@@ -141,9 +142,15 @@ bool dr_dataset_check(struct dr_dataset *s, const struct dr_column_want *want, u
     bool good = true;
     for (uint32_t i = 0; i < n; i++) {
         const struct dr_column *c = want[i].input == DR_NONE ? NULL : column_of(s, want[i].input);
-        if (!c || !dr_column_is_classes(c))
+        if (!c)
             continue;
-        if (c->source->kind == DR_SOURCE_NPY)
+        if (c->source->kind == DR_SOURCE_FILES)
+            good &= dr_column_check_files(c, s->m);
+        else if (c->source->kind == DR_SOURCE_FOLDERS)
+            good &= dr_column_check_folders(c, s->m, &want[i]);
+        else if (!dr_column_is_classes(c))
+            continue;
+        else if (dr_column_in_memory(c))
             good &= check_rows(s, c, &want[i]);
         else if (want[i].classes <= 0 && c->source->synthetic != DR_SYNTHETIC_ZEROS)
             good &= dr_error(s->m->diag, c->source->mark,

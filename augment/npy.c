@@ -235,6 +235,7 @@ bool dr_npy_open(const char *path, struct dr_npy *out, char *why, size_t why_n) 
 void dr_npy_close(struct dr_npy *npy) {
     if (npy->map)
         munmap(npy->map, npy->map_bytes);
+    free(npy->own);
     memset(npy, 0, sizeof *npy);
 }
 

@@ -12,9 +12,10 @@ struct dr_npy {
     uint32_t item; /* bytes of one item */
     uint32_t rank;
     int64_t dim[DR_NPY_MAX_RANK];
-    const unsigned char *data; /* inside the mapping; may be unaligned */
+    const unsigned char *data; /* inside the mapping, or `own`; may be unaligned */
     void *map;
     size_t map_bytes;
+    void *own; /* items that no file holds as they are (idx); NULL */
 };
 /* Parses a file in memory (no mapping is made): `n` is the size of the whole file. False + reason
  * in why. */

@@ -3,7 +3,7 @@
 # `setup.sh tests` adds what the tests need. Needs root, or sudo, only if something is missing.
 set -eu
 packages="gcc cmake ninja-build pkg-config libyaml-dev libopenblas-pthread-dev libpthreadpool-dev librandom123-dev
-libjansson-dev libpng-dev libxxhash-dev"
+libjansson-dev libturbojpeg0-dev libpng-dev zlib1g-dev libxxhash-dev"
 [ "${1:-}" = tests ] && packages="$packages libcriterion-dev graphviz"
 missing=
 for p in $packages; do

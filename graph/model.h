@@ -31,6 +31,8 @@ struct dr_source {
     uint32_t input; /* index of the model's input */
     enum dr_source_kind kind;
     const char *path; /* npy, idx, files, cifar10: resolved against the YAML's folder; NULL */
+    size_t literal;   /* files, cifar10: path is a pattern from this byte on; before it a folder */
+    uint32_t of;      /* folders: the input whose files lie in them */
     enum { DR_SYNTHETIC_UNIFORM, DR_SYNTHETIC_NORMAL, DR_SYNTHETIC_ZEROS } synthetic;
     int64_t rows;     /* synthetic: how many samples (`count`, default 1024) */
     bool has_range;   /* rows: [from, to] */

@@ -171,9 +171,65 @@ static bool read_options(struct dr_load *l, const struct dr_yaml *y, const char 
     return (!rows || s->has_range) && ok;
 }
 
+static const char *suggest_input(struct dr_load *l, const char *name, const char *const *more,
+                                 uint32_t n_more) {
+    const uint32_t n = l->m->input.n;
+    const char **names = DR_NEW_N(l->a, const char *, (size_t)n + n_more);
+    for (uint32_t i = 0; i < n; i++) {
+        names[i] = l->m->input.at[i].name;
+    }
+    for (uint32_t i = 0; i < n_more; i++) {
+        names[n + i] = more[i];
+    }
+    return dr_load_suggest(l, name, names, n + n_more);
+}
+
+/* `folders: image`: a label by the folder that the image's file lies in. */
+static bool read_folders(struct dr_load *l, const struct dr_yaml *y, const char *what,
+                         struct dr_source *s) {
+    const struct dr_input *in = &l->m->input.at[s->input];
+    const char *name;
+    if (!dr_scalar_text(l->d, y, what, &name)) {
+        return false;
+    }
+    s->of = dr_map_get(l->input_by_name, name);
+    if (s->of == DR_NONE) {
+        return dr_error(l->d, y->mark, "%s: '%s' is not an input%s", what, name,
+                        suggest_input(l, name, NULL, 0));
+    }
+    if (in->meaning != DR_LABEL || in->shape.rank != 0 || in->dtype > DR_I64) {
+        s->of = DR_NONE; /* nothing more about it */
+        return dr_error(l->d, y->mark,
+                        "%s: the number of a folder is a label, an integer of shape []; input '%s' "
+                        "is %s of %s",
+                        what, in->name, dr_shape_text(l->a, &in->shape), dr_dtype_name(in->dtype));
+    }
+    return true;
+}
+
+/* The value of the source's own key. */
+static bool read_from(struct dr_load *l, const struct dr_yaml *y, const char *what,
+                      struct dr_source *s) {
+    static const char *const kinds[] = {"uniform", "normal", "zeros"};
+    int32_t word;
+    s->of = DR_NONE;
+    if (s->kind == DR_SOURCE_SYNTHETIC) {
+        const bool good = dr_scalar_word(l->d, y, what, kinds, 3, &word);
+        s->synthetic = good ? word : DR_SYNTHETIC_UNIFORM;
+        return good;
+    }
+    if (s->kind == DR_SOURCE_FOLDERS) {
+        return read_folders(l, y, what, s);
+    }
+    s->path = dr_load_path(l, y, what);
+    if (s->path && y->text[0] != '/') {
+        s->literal = strlen(l->m->folder) + 1;
+    }
+    return s->path != NULL;
+}
+
 static bool read_source(struct dr_load *l, const struct dr_yaml *y, const char *what,
                         struct dr_source *s) {
-    static const char *const kinds[] = {"uniform", "normal", "zeros"};
     if (!dr_load_section(l, y, DR_SECTION_SOURCE, what)) {
         return false;
     }
@@ -195,39 +251,13 @@ static bool read_source(struct dr_load *l, const struct dr_yaml *y, const char *
                         what);
     }
     s->mark = from->mark;
-    if (s->kind == DR_SOURCE_SYNTHETIC) {
-        int32_t word;
-        if (!dr_scalar_word(l->d, from, dr_printf(l->a, "%s: synthetic", what), kinds, 3, &word)) {
-            return false;
-        }
-        s->synthetic = word;
-    } else if (s->kind == DR_SOURCE_NPY) {
-        s->path = dr_load_path(l, from, dr_printf(l->a, "%s: npy", what));
-        if (!s->path) {
-            return false;
-        }
-    } else {
-        dr_load_later(l, from->mark, dr_printf(l->a, "data source '%s'", source_words[s->kind]),
-                      "cannot read it");
-    }
-    return read_options(l, y, what, s);
-}
-
-static const char *suggest_input(struct dr_load *l, const char *name) {
-    static const char *const more[] = {"shuffle", "last"};
-    const uint32_t n = l->m->input.n;
-    const char **names = DR_NEW_N(l->a, const char *, (size_t)n + 2);
-    for (uint32_t i = 0; i < n; i++) {
-        names[i] = l->m->input.at[i].name;
-    }
-    names[n] = more[0];
-    names[n + 1] = more[1];
-    return dr_load_suggest(l, name, names, n + 2);
+    return read_from(l, from, dr_printf(l->a, "%s: %s", what, source_words[s->kind]), s) &&
+           read_options(l, y, what, s);
 }
 
 static void read_split_key(struct dr_load *l, const struct dr_yaml_pair *p, struct dr_split *s,
                            bool *fed) {
-    static const char *const lasts[] = {"drop", "pad"};
+    static const char *const lasts[] = {"drop", "pad"}, *const more[] = {"shuffle", "last"};
     const char *what = dr_printf(l->a, "data.%s.%s", s->name, p->key->text);
     if (strcmp(p->key->text, "shuffle") == 0) {
         bool yes = false;
@@ -242,7 +272,7 @@ static void read_split_key(struct dr_load *l, const struct dr_yaml_pair *p, stru
     const uint32_t input = dr_map_get(l->input_by_name, p->key->text);
     if (input == DR_NONE) {
         dr_error(l->d, p->key->mark, "data.%s: '%s' is not an input%s", s->name, p->key->text,
-                 suggest_input(l, p->key->text));
+                 suggest_input(l, p->key->text, more, 2));
         return;
     }
     struct dr_source source = {.input = input, .mark = p->value->mark};
@@ -254,6 +284,21 @@ static void read_split_key(struct dr_load *l, const struct dr_yaml_pair *p, stru
 static int by_input(const void *a, const void *b) {
     const struct dr_source *x = a, *y = b;
     return x->input < y->input ? -1 : x->input > y->input;
+}
+
+/* `folders: image` needs `image: {files: ...}` beside it. */
+static void check_folders(struct dr_load *l, const struct dr_split *s) {
+    for (uint32_t i = 0; i < s->source.n; i++) {
+        const struct dr_source *x = &s->source.at[i];
+        bool found = x->kind != DR_SOURCE_FOLDERS || x->of == DR_NONE;
+        for (uint32_t j = 0; j < s->source.n && !found; j++) {
+            found = s->source.at[j].input == x->of && s->source.at[j].kind == DR_SOURCE_FILES;
+        }
+        if (!found) {
+            dr_error(l->d, x->mark, "data.%s.%s: folders: input '%s' has no `files:` in data.%s",
+                     s->name, l->m->input.at[x->input].name, l->m->input.at[x->of].name, s->name);
+        }
+    }
 }
 
 static void read_split(struct dr_load *l, const struct dr_yaml_pair *p) {
@@ -285,6 +330,7 @@ static void read_split(struct dr_load *l, const struct dr_yaml_pair *p) {
     if (s.source.n) {
         qsort(s.source.at, s.source.n, sizeof *s.source.at, by_input);
     }
+    check_folders(l, &s);
     *dr_push(l->a, &l->m->split) = s;
 }
 
