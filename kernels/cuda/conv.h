@@ -23,18 +23,29 @@ int dr_cuda_conv_dgrad(const struct dr_conv *c, enum dr_type t, const void *dy, 
 int dr_cuda_conv_transpose(const struct dr_conv *c, enum dr_type t, const void *dy, const void *w,
                            const struct dr_epilogue *e, void *dx, const struct dr_cuda *cuda);
 /* Partial sums over chunks of pixels, then added in index order. Chunks are cut by the shape alone:
- * so many that about 1024 blocks share the work, of at least 128 pixels. Workspace in bytes. */
+ * the fewest that leave at most a sixth of the waves of blocks idle (256 blocks of 128 filters by
+ * 128 window positions, more of smaller ones), of 128 to 65536 pixels. Workspace in bytes; with one
+ * chunk there is none. */
 static inline int64_t dr_cuda_wgrad_chunk(const struct dr_conv *c) {
     const int64_t columns = c->kh * c->kw * (c->c / c->groups), filters = c->k / c->groups;
-    const int64_t tiles = (columns + 63) / 64 * ((filters + 63) / 64) * c->groups;
-    const int64_t chunks = tiles < 1024 ? 1024 / tiles : 1, pixels = c->n * c->ho * c->wo;
-    const int64_t chunk = ((pixels + chunks - 1) / chunks + 15) / 16 * 16;
+    const int64_t tiles = (columns + 127) / 128 * ((filters + 127) / 128) * c->groups;
+    const int64_t wave = filters <= 32 || columns <= 32 ? 1024 : filters <= 64 ? 512 : 256;
+    const int64_t pixels = c->n * c->ho * c->wo;
+    const int64_t fewest = (wave * 5 / 6 + tiles - 1) / tiles, cut = (pixels + 65535) / 65536;
+    int64_t chunks = fewest > cut ? fewest : cut;
+    while (tiles * chunks < wave * 16 &&
+           (tiles * chunks + wave - 1) / wave * wave * 5 > tiles * chunks * 6) {
+        chunks++;
+    }
+    const int64_t chunk = ((pixels + chunks - 1) / chunks + 63) / 64 * 64;
     return chunk < 128 ? 128 : chunk;
 }
 static inline int64_t dr_cuda_conv_wgrad_bytes(const struct dr_conv *c) {
     const int64_t chunk = dr_cuda_wgrad_chunk(c);
     const int64_t chunks = (c->n * c->ho * c->wo + chunk - 1) / chunk;
-    return chunks * c->k * c->kh * c->kw * (c->c / c->groups) * (int64_t)sizeof(float);
+    return chunks == 1
+               ? 0
+               : chunks * c->k * c->kh * c->kw * (c->c / c->groups) * (int64_t)sizeof(float);
 }
 int dr_cuda_conv_wgrad(const struct dr_conv *c, enum dr_type t, const void *x, const void *dy,
                        float *dw, void *workspace, const struct dr_cuda *cuda);

@@ -288,41 +288,54 @@ __device__ __forceinline__ void mma_fetch(const mma_args &p, const mma_shared &s
     at.next_group(p);
 }
 
-/* Fragments of B for one step, for 32 filters from n0. */
-template <class Op, bool TURNED, int TK, bool SWIZZLE>
-__device__ __forceinline__ void mma_weights(const mma_args &p, uint32_t slab, int n0, int step,
-                                            uint32_t (&b)[MMA_NT][2]) {
+/* NT eights of columns from n0 of a tile [k][TK] in shared memory, for one step of 32 bytes of k,
+ * as fragments of B. */
+template <class Op, int TK, int NT, bool SWIZZLE>
+__device__ __forceinline__ void mma_turned_columns(uint32_t tile, int n0, int step,
+                                                   uint32_t (&b)[NT][2]) {
     using T = typename Op::T;
     constexpr int V = 16 / (int)sizeof(T), UNITS = TK / V;
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < MMA_NT; i += 2) {
+    for (int i = 0; i < NT; i += 2) {
         const int n = n0 + i * 8;
-        if (!TURNED) {
-            const uint32_t unit =
-                (2 * step + (lane >> 3 & 1)) ^ mma_swizzle<SWIZZLE>(p.pitch_log, lane & 7);
-            dr_ldmatrix(b[i][0], b[i][1], b[i + 1][0], b[i + 1][1],
-                        slab + ((uint32_t)(n + (lane >> 4) * 8 + (lane & 7)) << p.pitch_log) +
-                            (unit << 4));
-        } else if (!Op::tf32) {
+        if constexpr (!Op::tf32) {
             const int k = step * 16 + (lane & 15);
             const uint32_t unit = (uint32_t)(n / V + (lane >> 4)) ^ mma_turned<T, TK, SWIZZLE>(k);
             dr_ldmatrix_trans(b[i][0], b[i][1], b[i + 1][0], b[i + 1][1],
-                              slab + ((uint32_t)k * UNITS + unit) * 16);
+                              tile + ((uint32_t)k * UNITS + unit) * 16);
         } else {
 #pragma unroll
             for (int j = 0; j < 4; j++) { /* eight i + j / 2, register j % 2 */
                 const int k = step * 8 + (lane & 3) + j % 2 * 4, f = n + j / 2 * 8 + (lane >> 2);
                 const uint32_t unit = (uint32_t)(f / V) ^ mma_turned<T, TK, SWIZZLE>(k);
-                b[i + j / 2][j % 2] =
-                    dr_load_shared(slab + ((uint32_t)k * UNITS + unit) * 16 + f % V * 4);
+                b[i + j / 2][j % 2] = Op::operand(
+                    dr_load_shared(tile + ((uint32_t)k * UNITS + unit) * 16 + f % V * 4));
             }
         }
     }
+}
+
+/* Fragments of B for one step, for 32 filters from n0. */
+template <class Op, bool TURNED, int TK, bool SWIZZLE>
+__device__ __forceinline__ void mma_weights(const mma_args &p, uint32_t slab, int n0, int step,
+                                            uint32_t (&b)[MMA_NT][2]) {
+    if (TURNED) {
+        mma_turned_columns<Op, TK, MMA_NT, SWIZZLE>(slab, n0, step, b);
+        return;
+    }
+    const int lane = threadIdx.x % 32;
+    const uint32_t unit =
+        (2 * step + (lane >> 3 & 1)) ^ mma_swizzle<SWIZZLE>(p.pitch_log, lane & 7);
 #pragma unroll
-    for (int i = 0; i < MMA_NT; i++) {
-        b[i][0] = Op::operand(b[i][0]);
-        b[i][1] = Op::operand(b[i][1]);
+    for (int i = 0; i < MMA_NT; i += 2) {
+        const uint32_t filter = (uint32_t)(n0 + i * 8 + (lane >> 4) * 8 + (lane & 7));
+        dr_ldmatrix(b[i][0], b[i][1], b[i + 1][0], b[i + 1][1],
+                    slab + (filter << p.pitch_log) + (unit << 4));
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            b[i + j / 2][j % 2] = Op::operand(b[i + j / 2][j % 2]);
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-/* The weight gradient of im2win convolution in fp32, on CUDA cores or, in tf32, on Tensor cores;
- * and column sums (bias gradients).
+/* The weight gradient of im2win convolution: in fp32 on CUDA cores here, in other precisions on
+ * Tensor cores (conv_wgrad_mma.cu); and column sums (bias gradients).
  *
  * dw[k, j] = sum over output pixels of dy[pixel, k] * window[pixel, j], j = (kh, kw, c). A block
  * takes a tile of filters by 64 window positions and a fixed chunk of pixels, 16 at a time: sixteen
@@ -7,41 +7,17 @@
  * Partial sums go to the workspace and are added in chunk order, in double; chunks depend on the
  * shape alone, so no result depends on the grid or the device. Inside a chunk, which may be long,
  * sums of FOLD pixels are added up: one running sum would lose the small terms. */
-#include "kernels/cuda/conv.h"
-#include "kernels/cuda/grid.cuh"
-#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/conv_wgrad.cuh"
 
 #include <algorithm>
 
+namespace dr {
 namespace {
 
 constexpr int WP = 16; /* pixels a step */
 constexpr int TJ = 64; /* window positions a block */
 constexpr int THREADS = 256;
 constexpr int FOLD = 2048; /* pixels of an inner sum */
-
-struct wgrad {
-    dr_conv c;
-    int64_t pixels, columns, elements; /* of dw: columns = Kh * Kw * C/groups */
-    int64_t chunk;
-    int kg, cg;
-};
-
-/* Where a pixel's window begins: the image, and the row and column of tap (0, 0). */
-struct origin {
-    int64_t image; /* offset of the image in x, or -1: no such pixel */
-    int iy, ix;
-};
-
-__device__ origin origin_of(const wgrad &p, int64_t pixel, int64_t last) {
-    if (pixel >= last) {
-        return {-1, 0, 0};
-    }
-    const int64_t row = pixel / p.c.wo, image = row / p.c.ho;
-    const int wo = (int)(pixel - row * p.c.wo), ho = (int)(row - image * p.c.ho);
-    return {image * p.c.h * p.c.w * p.c.c, (int)(ho * p.c.sh - p.c.pt),
-            (int)(wo * p.c.sw - p.c.pl)};
-}
 
 /* What a block works on, and what each thread loads. */
 template <int TK> struct share {
@@ -149,96 +125,25 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The same on Tensor cores: M = filters, N = window positions, K = pixels, 32 pixels between
- * barriers. Eight warps of 32 x 16 (TK = 64: 2 x 4 warps) or 16 x 16 (TK = 32) or 16 x 8 (TK = 16)
- * results. Pitches of TK + 8 and TJ + 8 keep the fragments free of bank conflicts. */
-template <int TK>
-__global__ void __launch_bounds__(THREADS)
-    wgrad_tf32_kernel(const wgrad p, const float *x, const float *dy, float *partial) {
-    constexpr int QP = 32, WARPS_M = TK > 16 ? 2 : 1, WARPS_N = 8 / WARPS_M;
-    constexpr int MT = TK / 16 / WARPS_M, NT = TJ / 8 / WARPS_N;
-    __shared__ float a[QP][TK + 8], b[QP][TJ + 8];
-    __shared__ origin at[2][QP];
-    const share<TK> s(p);
-    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const int m0 = warp / WARPS_N * MT * 16, n0 = warp % WARPS_N * NT * 8;
-
-    float acc[MT][NT][4] = {}, total[MT][NT][4] = {};
-    if (threadIdx.x < QP) {
-        at[0][threadIdx.x] = origin_of(p, s.first + threadIdx.x, s.last);
-    }
-    int now = 0;
-    for (int64_t p0 = s.first; p0 < s.last; p0 += QP, now ^= 1) {
-        __syncthreads();
-        if (threadIdx.x < QP) {
-            at[now ^ 1][threadIdx.x] = origin_of(p, p0 + QP + threadIdx.x, s.last);
-        }
-        for (int q = s.lp; q < QP; q += THREADS / TJ) {
-            b[q][s.lj] = dr_to_tf32(s.window(p, x, at[now][q]));
-        }
-        for (int q = s.lq; q < QP; q += THREADS / TK) {
-            a[q][s.lk] = dr_to_tf32(s.gradient(p, dy, p0 + q));
-        }
-        __syncthreads();
-#pragma unroll
-        for (int q = 0; q < QP; q += 8) {
-            uint32_t fa[MT][4], fb[NT][2];
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-                const int k = m0 + m * 16 + g;
-                fa[m][0] = __float_as_uint(a[q + t][k]);
-                fa[m][1] = __float_as_uint(a[q + t][k + 8]);
-                fa[m][2] = __float_as_uint(a[q + t + 4][k]);
-                fa[m][3] = __float_as_uint(a[q + t + 4][k + 8]);
-            }
-#pragma unroll
-            for (int n = 0; n < NT; n++) {
-                fb[n][0] = __float_as_uint(b[q + t][n0 + n * 8 + g]);
-                fb[n][1] = __float_as_uint(b[q + t + 4][n0 + n * 8 + g]);
-            }
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-#pragma unroll
-                for (int n = 0; n < NT; n++) {
-                    dr_mma_tf32(acc[m][n], fa[m], fb[n]);
-                }
-            }
-        }
-        if ((p0 - s.first) % FOLD == FOLD - QP || p0 + QP >= s.last) {
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-#pragma unroll
-                for (int n = 0; n < NT; n++) {
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        total[m][n][i] += acc[m][n][i];
-                        acc[m][n][i] = 0.0f;
-                    }
-                }
-            }
-        }
-    }
-#pragma unroll
-    for (int m = 0; m < MT; m++) {
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                s.store(p, partial, m0 + m * 16 + g + i / 2 * 8, n0 + n * 8 + 2 * t + i % 2,
-                        total[m][n][i]);
-            }
-        }
-    }
-}
-
 template <int TK>
 void launch_wgrad(const wgrad &p, int64_t blocks, const float *x, const float *dy, float *partial,
-                  const struct dr_cuda *cuda) {
-    if (cuda->tf32) {
-        wgrad_tf32_kernel<TK><<<(unsigned)blocks, THREADS, 0, cuda->stream>>>(p, x, dy, partial);
-    } else {
-        wgrad_kernel<TK><<<(unsigned)blocks, THREADS, 0, cuda->stream>>>(p, x, dy, partial);
+                  cudaStream_t s) {
+    wgrad_kernel<TK><<<(unsigned)blocks, THREADS, 0, s>>>(p, x, dy, partial);
+}
+
+/* On CUDA cores. */
+int wgrad_f32(const wgrad &p, const float *x, const float *dy, float *partial, cudaStream_t s) {
+    const int tk = p.kg <= 16 ? 16 : p.kg <= 32 ? 32 : 64;
+    const int64_t chunks = (p.pixels + p.chunk - 1) / p.chunk;
+    const int64_t blocks =
+        ((p.kg + tk - 1) / tk) * ((p.columns + TJ - 1) / TJ) * p.c.groups * chunks;
+    if (blocks > INT32_MAX) {
+        return (int)cudaErrorInvalidConfiguration;
     }
+    (tk == 16   ? launch_wgrad<16>
+     : tk == 32 ? launch_wgrad<32>
+                : launch_wgrad<64>)(p, blocks, x, dy, partial, s);
+    return (int)cudaGetLastError();
 }
 
 /* out[i] = sum over chunks of partial[chunk][i], in order, in double: long sums stay right. Eight
@@ -295,12 +200,14 @@ __global__ void column_sum_kernel(const float *a, int64_t rows, int64_t columns,
 }
 
 } // namespace
+} // namespace dr
 
-extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, enum dr_type t, const void *xs,
-                                  const void *dys, float *dw, void *workspace,
+using namespace dr;
+
+extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, enum dr_type t, const void *x,
+                                  const void *dy, float *dw, void *workspace,
                                   const struct dr_cuda *cuda) {
-    const float *const x = (const float *)xs, *const dy = (const float *)dys;
-    if (t != DR_TYPE_F32 || std::max({c->h, c->w, c->c, c->k}) > INT32_MAX) {
+    if (std::max({c->h, c->w, c->c, c->k}) > INT32_MAX) {
         return (int)cudaErrorInvalidConfiguration;
     }
     wgrad p = {};
@@ -310,22 +217,12 @@ extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, enum dr_type t, const
     p.columns = c->kh * c->kw * p.cg;
     p.elements = c->k * p.columns;
     p.chunk = dr_cuda_wgrad_chunk(c);
-    const int tk = p.kg <= 16 ? 16 : p.kg <= 32 ? 32 : 64;
     const int64_t chunks = (p.pixels + p.chunk - 1) / p.chunk;
-    const int64_t blocks =
-        ((p.kg + tk - 1) / tk) * ((p.columns + TJ - 1) / TJ) * c->groups * chunks;
-    if (blocks > INT32_MAX) {
-        return (int)cudaErrorInvalidConfiguration;
-    }
-    float *const partial = static_cast<float *>(workspace);
-    if (tk == 16) {
-        launch_wgrad<16>(p, blocks, x, dy, partial, cuda);
-    } else if (tk == 32) {
-        launch_wgrad<32>(p, blocks, x, dy, partial, cuda);
-    } else {
-        launch_wgrad<64>(p, blocks, x, dy, partial, cuda);
-    }
-    return launch_add(partial, chunks, p.elements, dw, cuda->stream);
+    float *const partial = chunks == 1 ? dw : static_cast<float *>(workspace);
+    const int err = t == DR_TYPE_F32 && !cuda->tf32
+                        ? wgrad_f32(p, (const float *)x, (const float *)dy, partial, cuda->stream)
+                        : wgrad_mma(p, t, x, dy, partial, cuda->stream);
+    return err || chunks == 1 ? err : launch_add(partial, chunks, p.elements, dw, cuda->stream);
 }
 
 extern "C" int dr_cuda_column_sum(const float *a, int64_t rows, int64_t columns, float *out,
