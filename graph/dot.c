@@ -139,17 +139,13 @@ static void add_op_line(const struct dot *o, const struct dr_node *n) {
         return;
     }
     dr_text_add(o->t, "\\n");
-    add_escaped(o->t, n->op->name);
+    add_escaped(o->t, n->fused ? n->fused : n->op->name);
     if (n->op->n_attrs) {
         dr_attrs_print(n->op, n->attrs, &attrs);
     }
     if (attrs.n) {
         dr_text_add(o->t, " ");
         add_escaped(o->t, shortened(o->g->arena, attrs.at, 60));
-    }
-    if (n->fused) {
-        dr_text_add(o->t, " + ");
-        add_escaped(o->t, n->fused);
     }
 }
 
@@ -211,7 +207,7 @@ static void add_label(const struct dot *o, uint32_t first) {
 
 static void add_tooltip(const struct dot *o, uint32_t first) {
     const struct dr_node *n = &o->g->node.at[first];
-    dr_text_add(o->t, "%s", n->op->name);
+    dr_text_add(o->t, "%s", n->fused ? n->fused : n->op->name);
     if (o->d->stream) {
         dr_text_add(o->t, ", stream %u", o->d->stream[first]);
     }

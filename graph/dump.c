@@ -44,7 +44,7 @@ static void dump_node(const struct dr_graph *g, uint32_t id, struct dr_text *t) 
         dump_values(g, n->out, n->n_out, true, t);
     }
     if (n->fused) {
-        dr_text_add(t, "; then %s", n->fused);
+        dr_text_add(t, "; does %s", n->fused);
     }
     if (n->forward != DR_NONE) {
         dr_text_add(t, "; of %s", g->node.at[n->forward].name);

@@ -1,11 +1,25 @@
-/* fuse: an activation becomes the last thing its producer does.
+/* fuse: what follows a kernel becomes the last thing that it does.
  *
- * Before: activations are nodes of their own, gradients are nodes. After: where an op's kernels can
- * apply the activation (DR_OP_FUSES), and nobody else reads the value before it, the activation's
- * node is gone: its producer makes its value, the first int32_t of the producer's attributes says
- * which, node->fused says so to people. Gradients of activations read only their output, so that
- * they stay as they are; a gradient that does read the value before it is a reader, and prevents
- * the fusion. */
+ * Before: activations, norms and sums are nodes of their own, gradients are nodes. After, in this
+ * order of preference:
+ *
+ * - A kernel that can (DR_OP_FUSES*) applies a norm by stored statistics, adds another value and
+ *   applies an activation before it stores: y = act(norm(result) + add), each at most once and in
+ *   this order; the first fields of its attributes (struct dr_fused) say what. The norm's tensors
+ *   become operands of the kernel and stay as they are stored: nothing is folded into weights, so
+ *   that files, checksums and numbers are the same.
+ * - Other pointwise ops that follow each other become one `pointwise` node (fuse_chains.c).
+ *
+ * A value in between is gone, so it must have no other reader, and nobody may have asked for it.
+ * Gradients read what they need: those of the activations that kernels know read the output, and
+ * that of a norm by stored statistics reads only these, so that they stay as they are; a gradient
+ * that does read the value before is a reader, and prevents the fusion.
+ *
+ * Of the two operands of a sum the one at the end of the longer path takes the other one up: the
+ * shorter path may run beside it. A sum is the same bits whichever way round it is taken. On the
+ * CPU the kernels do the arithmetic of the separate nodes, bit for bit; on CUDA a norm is one
+ * multiply-add by scale and shift, which rounds otherwise. */
+#include "graph/fold.h"
 #include "graph/passes.h"
 #include <string.h>
 
@@ -17,61 +31,108 @@ static bool has_defaults(struct dr_graph *g, const struct dr_node *n) {
 }
 
 static int32_t activation_of(struct dr_graph *g, const struct dr_node *n) {
-    for (int32_t i = DR_ACT_NONE + 1; i < DR_ACT_FUSED; i++) {
+    for (int32_t i = DR_ACT_NONE + 1; i < DR_ACTIVATIONS; i++) {
         if (strcmp(n->op->name, dr_activation_word[i]) == 0) {
-            return n->n_in == 1 && n->n_out == 1 && has_defaults(g, n) ? i : DR_ACT_NONE;
+            return n->n_in == 1 && has_defaults(g, n) ? i : DR_ACT_NONE;
         }
     }
     return DR_ACT_NONE;
 }
 
-/* The value is also read by the host, or by its id in the graph. */
-static bool is_asked_for(const struct dr_graph *g, uint32_t value) {
-    for (uint32_t i = 0; i < g->output.n; i++) {
-        if (g->output.at[i] == value) {
-            return true;
+/* A number among the attributes of the op's schema. */
+static double number_of(const struct dr_node *n, const char *name) {
+    for (uint32_t i = 0; i < n->op->n_attrs; i++) {
+        const struct dr_attr *a = &n->op->attrs[i];
+        if (strcmp(a->name, name) == 0 && a->kind == DR_ATTR_FLOAT) {
+            return *(const double *)((const char *)n->attrs + a->offset);
         }
     }
-    return false;
+    DR_ASSERT(!"no such attribute");
+    return 0;
 }
 
-struct dr_graph *dr_pass_fuse(struct dr_graph *g) {
-    const struct dr_users users = dr_graph_users(g, g->arena);
-    uint32_t *to = DR_NEW_N(g->arena, uint32_t, g->node.n);
-    int32_t *act = DR_NEW_N(g->arena, int32_t, g->node.n);
-    uint32_t fused = 0;
+struct fusing {
+    struct dr_folding f;
+    struct dr_fused *does; /* by root */
+};
+
+static struct dr_fused fused_of(const struct dr_node *n) {
+    const uint32_t any = DR_OP_FUSES | DR_OP_FUSES_NORM | DR_OP_FUSES_ADD;
+    if (!(n->op->flags & any)) {
+        return (struct dr_fused){0};
+    }
+    DR_ASSERT(n->op->attrs_bytes >= sizeof(struct dr_fused));
+    return *(const struct dr_fused *)n->attrs;
+}
+
+/* Does the group under input k take this up? flag: what its root's kernel must be able to do. */
+static uint32_t taker(const struct fusing *x, uint32_t node, uint32_t k, uint32_t flag) {
+    const uint32_t root = dr_folding_root(&x->f, node, k);
+    if (root == DR_NONE || !(x->f.g->node.at[root].op->flags & flag)) {
+        return DR_NONE;
+    }
+    const struct dr_fused *d = &x->does[root];
+    const bool done = d->activation != DR_ACT_NONE || (flag != DR_OP_FUSES && d->add) ||
+                      (flag == DR_OP_FUSES_NORM && d->norm);
+    return done ? DR_NONE : root;
+}
+
+static void fuse_activation(struct fusing *x, uint32_t node, int32_t activation) {
+    const uint32_t root = taker(x, node, 0, DR_OP_FUSES);
+    if (root != DR_NONE) {
+        x->does[root].activation = activation;
+        dr_folding_join(&x->f, node, root, x->f.g->node.at[node].op->name);
+    }
+}
+
+static void fuse_norm(struct fusing *x, uint32_t node) {
+    const uint32_t root = taker(x, node, 0, DR_OP_FUSES_NORM);
+    if (root != DR_NONE) {
+        x->does[root].norm = true;
+        x->does[root].eps = number_of(&x->f.g->node.at[node], "eps");
+        dr_folding_join(&x->f, node, root, "batch_norm");
+    }
+}
+
+static void fuse_add(struct fusing *x, uint32_t node) {
+    uint32_t best = DR_NONE;
+    for (uint32_t k = 0; k < 2; k++) {
+        const uint32_t root = taker(x, node, k, DR_OP_FUSES_ADD);
+        if (root != DR_NONE && (best == DR_NONE || x->f.depth[root] > x->f.depth[best])) {
+            best = root;
+        }
+    }
+    if (best != DR_NONE) {
+        x->does[best].add = true;
+        dr_folding_join(&x->f, node, best, "add");
+    }
+}
+
+static struct dr_graph *fuse_into_kernels(struct dr_graph *g) {
+    struct fusing x = {.f = dr_folding_create(g),
+                       .does = DR_NEW_N(g->arena, struct dr_fused, g->node.n)};
     for (uint32_t i = 0; i < g->node.n; i++) {
         const struct dr_node *n = &g->node.at[i];
-        const int32_t a = activation_of(g, n);
-        to[i] = i;
-        if (a == DR_ACT_NONE || g->value.at[n->in[0]].kind != DR_STEP) {
-            continue;
-        }
-        const uint32_t x = n->in[0], p = g->value.at[x].producer;
-        const struct dr_node *above = &g->node.at[p];
-        if ((above->op->flags & DR_OP_FUSES) && to[p] == p && act[p] == DR_ACT_NONE &&
-            *(const int32_t *)above->attrs == DR_ACT_NONE && above->out[0] == x &&
-            users.first[x + 1] - users.first[x] == 1 && !is_asked_for(g, x)) {
-            to[i] = p;
-            act[p] = a;
-            fused++;
+        const int32_t activation = activation_of(g, n);
+        x.does[i] = fused_of(n);
+        if (activation != DR_ACT_NONE) {
+            fuse_activation(&x, i, activation);
+        } else if (strcmp(n->op->name, "batch_norm_infer") == 0) {
+            fuse_norm(&x, i);
+        } else if (strcmp(n->op->name, "add") == 0 && n->n_in == 2) {
+            fuse_add(&x, i);
         }
     }
-    if (fused == 0) {
-        return g;
-    }
-    struct dr_graph *ng = dr_graph_rewrite(g, to);
-    for (uint32_t i = 0, id = 0; i < g->node.n; i++) {
-        if (to[i] == i) {
-            if (act[i] != DR_ACT_NONE) {
-                *(int32_t *)ng->node.at[id].attrs = act[i];
-            }
-            id++;
-        } else {
-            const uint32_t out =
-                dr_map_get(ng->value_by_name, g->value.at[g->node.at[i].out[0]].name);
-            ng->node.at[ng->value.at[out].producer].fused = g->node.at[i].op->name;
+    uint32_t *id = NULL;
+    struct dr_graph *ng = dr_folding_end(&x.f, &id);
+    for (uint32_t i = 0; i < g->node.n; i++) {
+        if (x.f.text[i]) {
+            *(struct dr_fused *)ng->node.at[id[i]].attrs = x.does[i];
         }
     }
     return ng;
+}
+
+struct dr_graph *dr_pass_fuse(struct dr_graph *g, const struct dr_op_table *ops) {
+    return dr_fuse_chains(fuse_into_kernels(g), ops);
 }

@@ -115,7 +115,7 @@ struct dr_node {
     const struct dr_yaml
         *written;      /* the mapping its attributes were read from; NULL: a pass made it
                         */
-    const char *fused; /* what the fuse pass folded in, for people: "relu"; NULL */
+    const char *fused; /* all that it does, for people: "conv2d + relu"; NULL: its op alone */
 };
 
 struct dr_subgraph {
@@ -196,9 +196,11 @@ uint32_t dr_graph_emit(struct dr_graph *g, const char *name, const struct dr_op 
                        struct dr_mark mark);
 
 /* A copy of the graph in which node v stays (to[v] == v), is left out (to[v] == DR_NONE), or is
- * folded into an earlier node that stays: to[v] makes v's outputs instead of those that v read from
- * it. Nothing that stays may read what goes. Values and states without a node go too, and every id
- * in the graph's own fields follows (DR_NONE where it pointed at something that went). */
+ * folded into an earlier node that stays: to[v] makes v's output instead of the one that v read
+ * from it, what else v read become its last inputs, and it stands where the last node folded into
+ * it stood. Nothing that stays may read what goes, or need to stand behind to[v] sooner. Values and
+ * states without a node go too, and every id in the graph's own fields follows (DR_NONE where it
+ * pointed at something that went). */
 struct dr_graph *dr_graph_rewrite(const struct dr_graph *g, const uint32_t *to);
 
 /* Puts the nodes into another order, which keeps producers before readers: order[k] is the node

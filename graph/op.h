@@ -60,6 +60,37 @@ enum dr_activation {
 /* "none", "relu", ...: the word, and the op's name. graph/attr.c */
 extern const char *const dr_activation_word[DR_ACTIVATIONS];
 
+/* What the fuse pass has a kernel do before it stores its result:
+ *
+ *     y = act(norm(result) + add)
+ *
+ * The operands are the node's last inputs: the norm's weight, bias, mean and variance by channel,
+ * then the other addend, of y's shape and type. */
+struct dr_fused {
+    int32_t activation; /* dr_activation */
+    bool norm, add;
+    double eps; /* of the norm */
+};
+
+/* ---- chains of pointwise ops ---- */
+#define DR_CHAIN_STEPS 16
+#define DR_CHAIN_INPUTS 16
+/* One function of up to three values, as the op `pointwise` knows it: its number there, and its
+ * parameters. */
+struct dr_step {
+    int32_t fn;
+    float p, q;
+};
+/* Attributes of `pointwise`: step i works on inputs of the node, or (DR_NONE) the result of step i
+ * - 1. The last result is the output. */
+struct dr_chain {
+    uint32_t n;
+    struct {
+        struct dr_step step;
+        uint32_t in[3], n_in;
+    } at[DR_CHAIN_STEPS];
+};
+
 /* ---- shape inference ---- */
 struct dr_infer {
     struct dr_graph *g;
@@ -137,13 +168,15 @@ enum dr_op_flags {
     DR_OP_POINTWISE = 1 << 5,  /* cheap and element by element: the retiming may move it */
     DR_OP_ACTIVATION = 1 << 6, /* takes `activation:` */
     DR_OP_FUSES = 1 << 7,      /* its kernels can apply dr_activation at the end: attrs begin with
-                                  an int32_t that the fuse pass sets */
+                                  a struct dr_fused that the fuse pass sets */
     DR_OP_INTERNAL = 1 << 8,   /* made by passes, not to be written in YAML */
     DR_OP_EVAL_PASS = 1 << 9,  /* eval form: outputs are the inputs, in order */
     DR_OP_WHOLE_BATCH = 1 << 10, /* `last: pad` is an error with it (training batch norm) */
     DR_OP_LATER = 1 << 11,       /* known to the schema, no kernel in this version */
     DR_OP_RANDOM = 1 << 12,      /* draws */
     DR_OP_GROUPS = 1 << 13,      /* an optimizer whose node updates any number of weights */
+    DR_OP_FUSES_NORM = 1 << 14,  /* as DR_OP_FUSES: also a norm by stored statistics, */
+    DR_OP_FUSES_ADD = 1 << 15,   /* ... also the sum with another value */
 };
 
 #define DR_HALF_ALL UINT32_MAX
@@ -168,6 +201,9 @@ struct dr_op {
     const struct dr_op
         *eval_form; /* in eval, inference and frozen parts; same attrs; NULL: itself */
     double (*finish)(const void *attrs, const double *partial, uint32_t n); /* metrics */
+    /* A pointwise op that may become part of a chain: the function it is. Of more than two inputs,
+     * it is applied from the left: f(f(a, b), c). NULL: none. */
+    struct dr_step (*step)(const struct dr_node *n);
     void (*cpu)(const struct dr_launch *l, struct dr_cpu *cpu);
     int (*cuda)(const struct dr_launch *l, struct dr_cuda *cuda); /* a cudaError_t; NULL: none */
 };

@@ -37,8 +37,9 @@ struct dr_graph *dr_pass_gradients(struct dr_graph *g, const struct dr_op_table 
  */
 struct dr_graph *dr_pass_precision(struct dr_graph *g, const struct dr_op_table *ops);
 
-/* fuse: activations into the op above (DR_OP_FUSES, sole user of its output). */
-struct dr_graph *dr_pass_fuse(struct dr_graph *g);
+/* fuse: norms, sums and activations into the kernel above, pointwise ops into chains; `ops` finds
+ * the op `pointwise`. */
+struct dr_graph *dr_pass_fuse(struct dr_graph *g, const struct dr_op_table *ops);
 
 /* Graphviz of a graph and, where there is one, its plan: plain side tables, so that graph/ needs no
  * scheduler. All arrays are by node or value id and may be NULL. */

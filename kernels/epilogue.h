@@ -10,7 +10,7 @@
 struct dr_epilogue {
     const float *bias;                                           /* [k] or NULL */
     const float *norm_weight, *norm_bias, *norm_mean, *norm_var; /* [k]; all NULL: no norm */
-    float eps;                                                   /* of the norm */
+    double eps;                                                  /* of the norm */
     const void *add; /* of y's shape and type, or NULL */
     int act;         /* by number, as kernels/cpu/activation.h */
 };

@@ -13,6 +13,7 @@
 
 /* X(name, expression in a, b, c and the parameters p, q) */
 #define DR_MAPS(X)                                                                                 \
+    X(add, a + b)                                                                                  \
     X(sub, a - b)                                                                                  \
     X(mul, (a * b))                                                                                \
     X(div, a / b)                                                                                  \
@@ -24,13 +25,17 @@
     X(sqrt_grad, b / (2.0f * a)) /* from the output */                                             \
     X(clamp, a < p ? p : (a > q ? q : a))                                                          \
     X(clamp_grad, a >= p && a <= q ? b : 0.0f)                                                     \
+    X(relu, a <= 0.0f ? 0.0f : a)                                                                  \
+    X(relu_grad, a <= 0.0f ? 0.0f : b) /* from the output */                                       \
+    X(tanh, tanhf(a))                                                                              \
+    X(tanh_grad, (b * (1.0f - a * a))) /* from the output */                                       \
     X(sigmoid, dr_sigmoid(a))                                                                      \
     X(sigmoid_grad, (b * (1.0f - a) * a)) /* from the output */                                    \
     X(leaky_relu, dr_leaky_relu(a, p))                                                             \
     X(leaky_relu_grad, a > 0.0f ? b : b * p) /* from the output too where p >= 0 */                \
-    X(silu, a / (1.0f + expf(-a)))                                                                 \
+    X(silu, dr_silu(a))                                                                            \
     X(silu_grad, (b * dr_silu_slope(a)))                                                           \
-    X(gelu, (a * 0.5f * erfcf(-a * DR_SQRT_HALF)))                                                 \
+    X(gelu, dr_gelu(a))                                                                            \
     X(gelu_grad, (b * dr_gelu_slope(a)))                                                           \
     X(gelu_tanh, (a * dr_sigmoid(dr_gelu_inner(a))))                                               \
     X(gelu_tanh_grad, (b * dr_gelu_tanh_slope(a)))
@@ -52,6 +57,12 @@ DR_MAP_FN float dr_sigmoid(float x) {
 DR_MAP_FN float dr_leaky_relu(float x, float slope) {
     return x > 0.0f ? x : x * slope;
 }
+DR_MAP_FN float dr_silu(float x) {
+    return x / (1.0f + expf(-x));
+}
+DR_MAP_FN float dr_gelu(float x) {
+    return x * 0.5f * erfcf(-x * DR_SQRT_HALF);
+}
 DR_MAP_FN float dr_silu_slope(float x) {
     const float s = dr_sigmoid(x);
     return s * (1.0f + x * dr_sigmoid(-x));
@@ -70,6 +81,20 @@ DR_MAP_FN float dr_gelu_tanh_slope(float x) {
     const float du = 1.59576912160573071176f * (1.0f + 3.0f * 0.044715f * x * x);
     return s + x * (s * dr_sigmoid(-u)) * du;
 }
+
+/* A chain of maps: step i works on the arrays x[] of these indexes, or (-1) on the result of step
+ * i - 1; the last result is y. An operand that a map does not read is -1 too. */
+#define DR_CHAIN_MOST 16
+struct dr_map_step {
+    int fn, a, b, c; /* enum dr_fn */
+    float p, q;
+};
+struct dr_map_chain {
+    int n, n_x;
+    struct dr_map_step step[DR_CHAIN_MOST];
+    const void *x[DR_CHAIN_MOST];
+    void *y;
+};
 
 /* One map over an array; operands that a map does not read may be NULL. */
 struct dr_map_args {

@@ -23,6 +23,7 @@ const struct dr_op dr_op_sigmoid = {
     .infer = dr_infer_same_shapes,
     .grad = sigmoid_grad,
     .cost = dr_cost_pointwise,
+    .step = sigmoid_step,
     .cpu = sigmoid_cpu,
     DR_CUDA(sigmoid_cuda),
 };
@@ -40,9 +41,9 @@ static const struct dr_attr leaky_relu_attrs[] = {
      .max = 1e6,
      .offset = offsetof(struct leaky_relu_attrs, negative_slope)},
 };
-#define SLOPE(l) (((const struct leaky_relu_attrs *)(l)->node->attrs)->negative_slope)
+#define SLOPE(n) (((const struct leaky_relu_attrs *)(n)->attrs)->negative_slope)
 
-DR_MAP_LAUNCHERS(leaky_relu_grad, DR_FN_leaky_relu_grad, SLOPE(l), 0)
+DR_MAP_LAUNCHERS(leaky_relu_grad, DR_FN_leaky_relu_grad, SLOPE(n), 0)
 const struct dr_op dr_op_leaky_relu_grad = {
     .name = "leaky_relu_grad",
     .doc = "Gradient of leaky_relu from its output or, where the slope is negative, its input.",
@@ -53,11 +54,12 @@ const struct dr_op dr_op_leaky_relu_grad = {
     .outputs = 1,
     .infer = dr_infer_same_shapes,
     .cost = dr_cost_pointwise,
+    .step = leaky_relu_grad_step,
     .cpu = leaky_relu_grad_cpu,
     DR_CUDA(leaky_relu_grad_cuda),
 };
 
-DR_MAP_LAUNCHERS(leaky_relu, DR_FN_leaky_relu, SLOPE(l), 0)
+DR_MAP_LAUNCHERS(leaky_relu, DR_FN_leaky_relu, SLOPE(n), 0)
 static void leaky_relu_grad(struct dr_grad *c) {
     const struct dr_node *n = &c->g->node.at[c->node];
     const bool falls = ((const struct leaky_relu_attrs *)n->attrs)->negative_slope < 0;
@@ -78,6 +80,7 @@ const struct dr_op dr_op_leaky_relu = {
     .infer = dr_infer_same_shapes,
     .grad = leaky_relu_grad,
     .cost = dr_cost_pointwise,
+    .step = leaky_relu_step,
     .cpu = leaky_relu_cpu,
     DR_CUDA(leaky_relu_cuda),
 };
@@ -102,6 +105,7 @@ const struct dr_op dr_op_silu = {
     .infer = dr_infer_same_shapes,
     .grad = silu_grad,
     .cost = dr_cost_pointwise,
+    .step = silu_step,
     .cpu = silu_cpu,
     DR_CUDA(silu_cuda),
 };
@@ -120,9 +124,9 @@ static const struct dr_attr gelu_attrs[] = {
      .n_words = DR_COUNT(approximations),
      .offset = offsetof(struct gelu_attrs, approximate)},
 };
-#define BY_TANH(l) (((const struct gelu_attrs *)(l)->node->attrs)->approximate == GELU_TANH)
+#define BY_TANH(n) (((const struct gelu_attrs *)(n)->attrs)->approximate == GELU_TANH)
 
-DR_MAP_LAUNCHERS(gelu_grad, BY_TANH(l) ? DR_FN_gelu_tanh_grad : DR_FN_gelu_grad, 0, 0)
+DR_MAP_LAUNCHERS(gelu_grad, BY_TANH(n) ? DR_FN_gelu_tanh_grad : DR_FN_gelu_grad, 0, 0)
 const struct dr_op dr_op_gelu_grad = {
     .name = "gelu_grad",
     .doc = "Gradient of gelu from its input.",
@@ -133,11 +137,12 @@ const struct dr_op dr_op_gelu_grad = {
     .outputs = 1,
     .infer = dr_infer_same_shapes,
     .cost = dr_cost_pointwise,
+    .step = gelu_grad_step,
     .cpu = gelu_grad_cpu,
     DR_CUDA(gelu_grad_cuda),
 };
 
-DR_MAP_LAUNCHERS(gelu, BY_TANH(l) ? DR_FN_gelu_tanh : DR_FN_gelu, 0, 0)
+DR_MAP_LAUNCHERS(gelu, BY_TANH(n) ? DR_FN_gelu_tanh : DR_FN_gelu, 0, 0)
 static void gelu_grad(struct dr_grad *c) {
     const uint32_t in[] = {c->g->node.at[c->node].in[0], c->dy[0]};
     if (c->need[0])
@@ -156,6 +161,7 @@ const struct dr_op dr_op_gelu = {
     .infer = dr_infer_same_shapes,
     .grad = gelu_grad,
     .cost = dr_cost_pointwise,
+    .step = gelu_step,
     .cpu = gelu_cpu,
     DR_CUDA(gelu_cuda),
 };

@@ -3,9 +3,10 @@
 #include "ops/common.h"
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cuda/pointwise.h"
+#include "kernels/maps.h"
 
 struct add_attrs {
-    int32_t activation;
+    struct dr_fused fused;
 };
 
 static void add_grad(struct dr_grad *c) {
@@ -22,12 +23,17 @@ static struct dr_cost add_cost(const struct dr_graph *g, const struct dr_node *n
 static void add_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct add_attrs *a = l->node->attrs;
     dr_cpu_add(cpu, dr_elements(dr_launch_out(l, 0)), (const void *const *)l->in, l->node->n_in,
-               a->activation, l->out[0]);
+               a->fused.activation, l->out[0]);
 }
 DR_CUDA_LAUNCHER add_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct add_attrs *a = l->node->attrs;
     return dr_cuda_add(dr_elements(dr_launch_out(l, 0)), (const void *const *)l->in, l->node->n_in,
-                       a->activation, l->out[0], cuda->stream);
+                       a->fused.activation, l->out[0], cuda->stream);
+}
+
+static struct dr_step add_step(const struct dr_node *n) {
+    (void)n;
+    return (struct dr_step){.fn = DR_FN_add};
 }
 
 const struct dr_op dr_op_add = {
@@ -41,6 +47,7 @@ const struct dr_op dr_op_add = {
     .infer = dr_infer_same_shapes,
     .grad = add_grad,
     .cost = add_cost,
+    .step = add_step,
     .cpu = add_cpu,
     DR_CUDA(add_cuda),
 };

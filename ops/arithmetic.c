@@ -24,6 +24,7 @@ const struct dr_op dr_op_sub = {
     .infer = dr_infer_same_shapes,
     .grad = sub_grad,
     .cost = dr_cost_pointwise,
+    .step = sub_step,
     .cpu = sub_cpu,
     DR_CUDA(sub_cuda),
 };
@@ -46,6 +47,7 @@ const struct dr_op dr_op_mul = {
     .infer = dr_infer_same_shapes,
     .grad = mul_grad,
     .cost = dr_cost_pointwise,
+    .step = mul_step,
     .cpu = mul_cpu,
     DR_CUDA(mul_cuda),
 };
@@ -71,6 +73,7 @@ const struct dr_op dr_op_div = {
     .infer = dr_infer_same_shapes,
     .grad = div_grad,
     .cost = dr_cost_pointwise,
+    .step = div_step,
     .cpu = div_cpu,
     DR_CUDA(div_cuda),
 };
@@ -95,6 +98,7 @@ const struct dr_op dr_op_abs = {
     .infer = dr_infer_same_shapes,
     .grad = abs_grad,
     .cost = dr_cost_pointwise,
+    .step = abs_step,
     .cpu = abs_cpu,
     DR_CUDA(abs_cuda),
 };
@@ -118,6 +122,7 @@ const struct dr_op dr_op_sqrt = {
     .infer = dr_infer_same_shapes,
     .grad = sqrt_grad,
     .cost = dr_cost_pointwise,
+    .step = sqrt_step,
     .cpu = sqrt_cpu,
     DR_CUDA(sqrt_cuda),
 };
@@ -142,7 +147,7 @@ static const struct dr_attr clamp_attrs[] = {
      .max = 1e30,
      .offset = offsetof(struct clamp_attrs, max)},
 };
-#define CLAMP(l) ((const struct clamp_attrs *)(l)->node->attrs)
+#define CLAMP(n) ((const struct clamp_attrs *)(n)->attrs)
 
 static bool clamp_infer(struct dr_infer *c) {
     const struct clamp_attrs *a = dr_infer_attrs(c);
@@ -153,7 +158,7 @@ static bool clamp_infer(struct dr_infer *c) {
     return dr_infer_same_shapes(c);
 }
 
-DR_MAP_LAUNCHERS(clamp_grad, DR_FN_clamp_grad, CLAMP(l)->min, CLAMP(l)->max)
+DR_MAP_LAUNCHERS(clamp_grad, DR_FN_clamp_grad, CLAMP(n)->min, CLAMP(n)->max)
 const struct dr_op dr_op_clamp_grad = {
     .name = "clamp_grad",
     .doc = "Gradient of clamp from its input.",
@@ -164,11 +169,12 @@ const struct dr_op dr_op_clamp_grad = {
     .outputs = 1,
     .infer = dr_infer_same_shapes,
     .cost = dr_cost_pointwise,
+    .step = clamp_grad_step,
     .cpu = clamp_grad_cpu,
     DR_CUDA(clamp_grad_cuda),
 };
 
-DR_MAP_LAUNCHERS(clamp, DR_FN_clamp, CLAMP(l)->min, CLAMP(l)->max)
+DR_MAP_LAUNCHERS(clamp, DR_FN_clamp, CLAMP(n)->min, CLAMP(n)->max)
 static void clamp_grad(struct dr_grad *c) {
     const uint32_t in[] = {c->g->node.at[c->node].in[0], c->dy[0]};
     if (c->need[0])
@@ -187,6 +193,7 @@ const struct dr_op dr_op_clamp = {
     .infer = clamp_infer,
     .grad = clamp_grad,
     .cost = dr_cost_pointwise,
+    .step = clamp_step,
     .cpu = clamp_cpu,
     DR_CUDA(clamp_cuda),
 };

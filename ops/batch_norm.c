@@ -10,7 +10,7 @@
 #include "ops/common.h"
 
 struct batch_norm_attrs {
-    int32_t activation;
+    struct dr_fused fused;
     double eps, momentum;
 };
 struct stats_attrs {
@@ -80,13 +80,19 @@ static struct dr_cost norm_cost(const struct dr_graph *g, const struct dr_node *
     return dr_cost_of(g, n, 6.0 * (double)dr_elements(dr_node_in(g, n, 0)));
 }
 
+/* The value that the fuse pass has them add: NULL, or the last input. */
+static const void *added(const struct dr_launch *l) {
+    const struct batch_norm_attrs *a = l->node->attrs;
+    return a->fused.add ? l->in[l->node->n_in - 1] : NULL;
+}
+
 static void batch_norm_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct batch_norm_attrs *a = l->node->attrs;
     const struct dr_value *x = dr_launch_in(l, X);
     float *mean = l->out[1], *var = l->out[2];
     dr_cpu_norm_stats(cpu, rows_of(x), dr_last(x), l->in[X], l->workspace, mean, var);
     dr_cpu_norm_apply(cpu, rows_of(x), dr_last(x), l->in[X], mean, var, l->in[WEIGHT], l->in[BIAS],
-                      a->eps, a->activation, l->workspace, l->out[0]);
+                      a->eps, added(l), a->fused.activation, l->workspace, l->out[0]);
 }
 DR_CUDA_LAUNCHER batch_norm_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct batch_norm_attrs *a = l->node->attrs;
@@ -96,22 +102,22 @@ DR_CUDA_LAUNCHER batch_norm_cuda(const struct dr_launch *l, struct dr_cuda *cuda
     const int err = dr_cuda_norm_stats(rows, c, l->in[X], l->workspace, mean, var, cuda->stream);
     return err ? err
                : dr_cuda_norm_apply(rows, c, l->in[X], mean, var, l->in[WEIGHT], l->in[BIAS],
-                                    a->eps, a->activation, l->out[0], cuda->stream);
+                                    a->eps, a->fused.activation, l->out[0], cuda->stream);
 }
 
 static void eval_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct batch_norm_attrs *a = l->node->attrs;
     const struct dr_value *x = dr_launch_in(l, X);
     dr_cpu_norm_apply(cpu, rows_of(x), dr_last(x), l->in[X], l->in[RUNNING_MEAN],
-                      l->in[RUNNING_VAR], l->in[WEIGHT], l->in[BIAS], a->eps, a->activation,
-                      l->workspace, l->out[0]);
+                      l->in[RUNNING_VAR], l->in[WEIGHT], l->in[BIAS], a->eps, added(l),
+                      a->fused.activation, l->workspace, l->out[0]);
 }
 DR_CUDA_LAUNCHER eval_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct batch_norm_attrs *a = l->node->attrs;
     const struct dr_value *x = dr_launch_in(l, X);
     return dr_cuda_norm_apply(rows_of(x), dr_last(x), l->in[X], l->in[RUNNING_MEAN],
-                              l->in[RUNNING_VAR], l->in[WEIGHT], l->in[BIAS], a->eps, a->activation,
-                              l->out[0], cuda->stream);
+                              l->in[RUNNING_VAR], l->in[WEIGHT], l->in[BIAS], a->eps,
+                              a->fused.activation, l->out[0], cuda->stream);
 }
 
 /* ---- gradients ---- */

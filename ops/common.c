@@ -77,6 +77,22 @@ int64_t dr_runs_before(const struct dr_value *v, int64_t axis) {
     return n;
 }
 
+struct dr_epilogue dr_launch_epilogue(const struct dr_launch *l, const struct dr_fused *f,
+                                      uint32_t own, const float *bias) {
+    struct dr_epilogue e = {.bias = bias, .act = f->activation};
+    DR_ASSERT(l->node->n_in == own + (f->norm ? 4 : 0) + (f->add ? 1 : 0));
+    if (f->norm) {
+        e.norm_weight = l->in[own];
+        e.norm_bias = l->in[own + 1];
+        e.norm_mean = l->in[own + 2];
+        e.norm_var = l->in[own + 3];
+        e.eps = f->eps;
+    }
+    if (f->add)
+        e.add = l->in[l->node->n_in - 1];
+    return e;
+}
+
 double dr_finish_mean(const void *attrs, const double *partial, uint32_t n) {
     (void)attrs, (void)n;
     return partial[1] != 0 ? partial[0] / partial[1] : partial[0];

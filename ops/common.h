@@ -4,6 +4,7 @@
 
 #include "graph/op.h"
 #include "kernels/dtype.h"
+#include "kernels/epilogue.h"
 
 #define DR_COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -51,6 +52,11 @@ static inline enum dr_type dr_type_of(const struct dr_value *v) {
     DR_ASSERT(v->dtype == DR_F32 || v->dtype == DR_F16 || v->dtype == DR_BF16);
     return v->dtype == DR_F16 ? DR_TYPE_F16 : v->dtype == DR_BF16 ? DR_TYPE_BF16 : DR_TYPE_F32;
 }
+
+/* What a launch of a node does as it stores: `own` inputs are its op's, those that the fuse pass
+ * added follow (struct dr_fused). The bias is the op's own part. */
+struct dr_epilogue dr_launch_epilogue(const struct dr_launch *l, const struct dr_fused *f,
+                                      uint32_t own, const float *bias);
 
 /* `finish` of losses and metrics whose partial sums are {sum, count}; 0 where nothing counts. */
 double dr_finish_mean(const void *attrs, const double *partial, uint32_t n);

@@ -18,7 +18,7 @@ extern const struct dr_op dr_op_conv_transpose2d_dgrad, dr_op_conv_transpose2d_w
     dr_op_linear_bgrad;
 
 struct conv_transpose2d_attrs {
-    int32_t activation;
+    struct dr_fused fused;
     int64_t filters, kernel[2], stride[2], output_padding[2], dilation[2], groups;
     struct dr_padding padding;
     bool bias;
@@ -190,16 +190,20 @@ static struct dr_choice conv_transpose2d_choose(const struct dr_graph *g, const 
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
     return (struct dr_choice){cuda ? 0 : dr_conv_dgrad_workspace(&s), "im2win"};
 }
+static struct dr_epilogue epilogue_of(const struct dr_launch *l) {
+    const struct conv_transpose2d_attrs *a = l->node->attrs;
+    return dr_launch_epilogue(l, &a->fused, a->bias ? 3 : 2, a->bias ? l->in[2] : NULL);
+}
 static void conv_transpose2d_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct conv_transpose2d_attrs *a = l->node->attrs;
     const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
-    dr_conv_transpose(cpu, dr_tiles(), &s, l->in[0], l->in[1], a->bias ? l->in[2] : NULL,
-                      a->activation, l->out[0], l->workspace);
+    const struct dr_epilogue e = epilogue_of(l);
+    dr_conv_transpose(cpu, dr_tiles(), &s, l->in[0], l->in[1], &e, l->out[0], l->workspace);
 }
 DR_CUDA_LAUNCHER conv_transpose2d_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct conv_transpose2d_attrs *a = l->node->attrs;
     const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
-    const struct dr_epilogue e = {.bias = a->bias ? l->in[2] : NULL, .act = a->activation};
+    const struct dr_epilogue e = epilogue_of(l);
     return dr_cuda_conv_transpose(&s, dr_type_of(dr_launch_in(l, 0)), l->in[0], l->in[1], &e,
                                   l->out[0], cuda);
 }
@@ -220,8 +224,8 @@ static struct dr_choice dgrad_choose(const struct dr_graph *g, const struct dr_n
 }
 static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
-    dr_conv_fprop(cpu, dr_tiles(), &s, l->in[0], l->in[1], NULL, DR_ACT_NONE, l->out[0],
-                  l->workspace);
+    const struct dr_epilogue none = {0};
+    dr_conv_fprop(cpu, dr_tiles(), &s, l->in[0], l->in[1], &none, l->out[0], l->workspace);
 }
 DR_CUDA_LAUNCHER dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
@@ -265,7 +269,7 @@ const struct dr_op dr_op_conv_transpose2d = {
     .doc = "2-D transposed convolution, NHWC; weight [C, Kh, Kw, filters / groups], in files IOHW. "
            "A size becomes (size - 1) * stride - padding + dilation * (kernel - 1) + 1 + "
            "output_padding.",
-    .flags = DR_OP_ACTIVATION | DR_OP_FUSES,
+    .flags = DR_OP_ACTIVATION | DR_OP_FUSES | DR_OP_FUSES_NORM | DR_OP_FUSES_ADD,
     .attrs = conv_transpose2d_attrs,
     .n_attrs = DR_COUNT(conv_transpose2d_attrs),
     .attrs_bytes = sizeof(struct conv_transpose2d_attrs),

@@ -6,7 +6,7 @@
 #include "kernels/cuda/linear.h"
 
 struct linear_attrs {
-    int32_t activation;
+    struct dr_fused fused;
     int64_t features;
     bool bias;
 };
@@ -49,19 +49,25 @@ static bool linear_infer(struct dr_infer *c) {
     return dr_infer_out(c, NULL, DR_F32, shape, DR_PLAIN);
 }
 
+static struct dr_epilogue epilogue_of(const struct dr_launch *l) {
+    const struct linear_attrs *a = l->node->attrs;
+    return dr_launch_epilogue(l, &a->fused, a->bias ? 3 : 2, a->bias ? l->in[2] : NULL);
+}
 static void linear_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct linear_attrs *a = l->node->attrs;
     const struct dr_value *x = dr_launch_in(l, 0);
     const int64_t in = dr_last(x);
-    dr_cpu_linear_fprop(cpu, dr_elements(x) / in, in, a->features, l->in[0], l->in[1],
-                        a->bias ? l->in[2] : NULL, a->activation, l->out[0]);
+    const struct dr_epilogue e = epilogue_of(l);
+    dr_cpu_linear_fprop(cpu, dr_elements(x) / in, in, a->features, l->in[0], l->in[1], &e,
+                        l->out[0]);
 }
 DR_CUDA_LAUNCHER linear_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct linear_attrs *a = l->node->attrs;
     const struct dr_value *x = dr_launch_in(l, 0);
     const int64_t in = dr_last(x);
-    return dr_cuda_linear_fprop(cuda, dr_elements(x) / in, in, a->features, l->in[0], l->in[1],
-                                a->bias ? l->in[2] : NULL, a->activation, l->out[0]);
+    const struct dr_epilogue e = epilogue_of(l);
+    return dr_cuda_linear_fprop(cuda, dr_elements(x) / in, in, a->features, l->in[0], l->in[1], &e,
+                                l->out[0]);
 }
 
 /* ---- gradients ---- */
@@ -202,7 +208,7 @@ static void linear_grad(struct dr_grad *c) {
 const struct dr_op dr_op_linear = {
     .name = "linear",
     .doc = "y = x w^T + b over the last axis; weight [features, in]. It flattens nothing.",
-    .flags = DR_OP_ACTIVATION | DR_OP_FUSES,
+    .flags = DR_OP_ACTIVATION | DR_OP_FUSES | DR_OP_FUSES_NORM | DR_OP_FUSES_ADD,
     .attrs = linear_attrs,
     .n_attrs = DR_COUNT(linear_attrs),
     .attrs_bytes = sizeof(struct linear_attrs),

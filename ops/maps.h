@@ -5,24 +5,32 @@
 #include "kernels/cuda/maps.h"
 #include "ops/common.h"
 
-static inline struct dr_map_args dr_map_operands(const struct dr_launch *l, double p, double q) {
+static inline struct dr_map_args dr_map_operands(const struct dr_launch *l,
+                                                 const struct dr_step *s) {
     return (struct dr_map_args){.a = l->in[0],
                                 .b = l->node->n_in > 1 ? l->in[1] : NULL,
                                 .c = l->node->n_in > 2 ? l->in[2] : NULL,
-                                .p = (float)p,
-                                .q = (float)q,
+                                .p = s->p,
+                                .q = s->q,
                                 .y = l->out[0]};
 }
 
-/* id_cpu and id_cuda; map, p and q may read the launch `l`. */
+/* id_step, id_cpu and id_cuda; map, p and q may read the node `n`. */
 #define DR_MAP_LAUNCHERS(id, map, p, q)                                                            \
+    static struct dr_step id##_step(const struct dr_node *n) {                                     \
+        (void)n;                                                                                   \
+        return (struct dr_step){map, (float)(p), (float)(q)};                                      \
+    }                                                                                              \
     static void id##_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {                          \
-        const struct dr_map_args args = dr_map_operands(l, p, q);                                  \
-        dr_cpu_map(cpu, map, dr_elements(dr_launch_out(l, 0)), &args);                             \
+        const struct dr_step s = id##_step(l->node);                                               \
+        const struct dr_map_args args = dr_map_operands(l, &s);                                    \
+        dr_cpu_map(cpu, (enum dr_fn)s.fn, dr_elements(dr_launch_out(l, 0)), &args);                \
     }                                                                                              \
     DR_CUDA_LAUNCHER id##_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {                  \
-        const struct dr_map_args args = dr_map_operands(l, p, q);                                  \
-        return dr_cuda_map(map, dr_elements(dr_launch_out(l, 0)), &args, cuda->stream);            \
+        const struct dr_step s = id##_step(l->node);                                               \
+        const struct dr_map_args args = dr_map_operands(l, &s);                                    \
+        return dr_cuda_map((enum dr_fn)s.fn, dr_elements(dr_launch_out(l, 0)), &args,              \
+                           cuda->stream);                                                          \
     }
 
 /* The op id: internal, of n values of one shape that a pass chose. */
@@ -36,6 +44,7 @@ static inline struct dr_map_args dr_map_operands(const struct dr_launch *l, doub
         .outputs = 1,                                                                              \
         .infer = dr_infer_same_shapes,                                                             \
         .cost = dr_cost_pointwise,                                                                 \
+        .step = id##_step,                                                                         \
         .cpu = id##_cpu,                                                                           \
         DR_CUDA(id##_cuda),                                                                        \
     }

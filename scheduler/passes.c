@@ -43,7 +43,7 @@ static bool precision(struct dr_compile *c) {
 }
 
 static bool fuse(struct dr_compile *c) {
-    return next_graph(c, dr_pass_fuse(c->graph));
+    return next_graph(c, dr_pass_fuse(c->graph, c->model->ops));
 }
 
 static bool choose(struct dr_compile *c) {

@@ -8,8 +8,9 @@ static json_t *nodes_json(const struct dr_plan *p) {
     for (uint32_t v = 0; v < p->n_nodes; v++) {
         const struct dr_node *n = &p->g->node.at[v];
         json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:i, s:b}", "name", n->name, "op",
-                                              n->op->name, "stage", (int)p->stage[v], "stream",
-                                              (int)p->stream[v], "frozen", (int)n->frozen));
+                                              n->fused ? n->fused : n->op->name, "stage",
+                                              (int)p->stage[v], "stream", (int)p->stream[v],
+                                              "frozen", (int)n->frozen));
     }
     return list;
 }

@@ -3,7 +3,7 @@
 #include "scheduler/plan.h"
 #include <string.h>
 
-#define MAX_LINES 24 /* of waits and of buffers, unless verbose */
+#define MAX_LINES 24 /* of what was fused, waits and buffers, unless verbose */
 
 struct printer {
     const struct dr_plan *p;
@@ -173,28 +173,61 @@ static void precision_text(struct printer *x) {
     }
 }
 
+/* What the fuse pass made of several nodes, by kinds. */
+static void fused_text(struct printer *x) {
+    const struct dr_graph *g = x->g;
+    struct dr_map *kinds = dr_map_create(x->a);
+    uint32_t *count = DR_NEW_N(x->a, uint32_t, g->node.n), n = 0;
+    const char **text = DR_NEW_N(x->a, const char *, g->node.n);
+    for (uint32_t v = 0; v < g->node.n; v++) {
+        const char *fused = g->node.at[v].fused;
+        if (!fused) {
+            continue;
+        }
+        uint32_t kind = dr_map_get(kinds, fused);
+        if (kind == DR_NONE) {
+            kind = n++;
+            dr_map_put(kinds, fused, kind);
+            text[kind] = fused;
+        }
+        count[kind]++;
+    }
+    dr_text_add(x->t, "%s", n ? "fused\n" : "");
+    for (uint32_t k = 0; k < n; k++) {
+        if (!x->verbose && k == MAX_LINES) {
+            dr_text_add(x->t, "  and %u more\n", n - k);
+            break;
+        }
+        dr_text_add(x->t, "  %u x %s\n", count[k], text[k]);
+    }
+}
+
+/* What a node does, and in what it stores that. */
+static const char *does(struct printer *x, const struct dr_node *n) {
+    const char *op = n->fused ? n->fused : n->op->name;
+    const bool half = n->n_out > 0 && is_half(&x->g->value.at[n->out[0]]);
+    return half ? dr_printf(x->a, "%s %s", op, dr_dtype_name(x->g->value.at[n->out[0]].dtype)) : op;
+}
+
 static void nodes_text(struct printer *x) {
     const struct dr_plan *p = x->p;
-    size_t wide = 4;
+    size_t wide = 4, op_wide = 2;
     for (uint32_t v = 0; v < p->n_nodes; v++) {
         size_t n = strlen(x->g->node.at[v].name);
         wide = n > wide ? n : wide;
+        n = strlen(does(x, &x->g->node.at[v]));
+        op_wide = n > op_wide ? n : op_wide;
     }
     wide = wide > 48 ? 48 : wide;
-    const int op_wide = x->g->half == DR_F32 ? 14 : 24;
+    op_wide = op_wide > 48 ? 48 : op_wide;
     dr_text_add(x->t, "nodes\n  %-*s  %-*s stage stream  MFLOP     kernel\n", (int)wide, "name",
-                op_wide, "op");
+                (int)op_wide, "op");
     for (uint32_t i = 0; i < p->n_nodes; i++) {
         uint32_t v = p->order[i];
         const struct dr_node *n = &x->g->node.at[v];
-        const char *op = n->op->name;
-        if (n->n_out > 0 && is_half(&x->g->value.at[n->out[0]])) {
-            op = dr_printf(x->a, "%s %s", op, dr_dtype_name(x->g->value.at[n->out[0]].dtype));
-        }
-        dr_text_add(x->t, "  %-*s  %-*s %5u %6u  %-9.4g %s%s%s", (int)wide, n->name, op_wide, op,
-                    p->stage[v], p->stream[v], p->cost[v].flops / 1e6,
-                    p->choice[v].kernel ? p->choice[v].kernel : "-", n->fused ? " + " : "",
-                    n->fused ? n->fused : "");
+        dr_text_add(x->t, "  %-*s  %-*s %5u %6u  %-9.4g %s", (int)wide, n->name, (int)op_wide,
+                    does(x, n), p->stage[v], p->stream[v], p->cost[v].flops / 1e6,
+                    p->choice[v].kernel ? p->choice[v].kernel : "-");
         if (p->choice[v].workspace_bytes > 0) {
             dr_text_add(x->t, ", workspace %s",
                         dr_bytes_text(x->a, (uint64_t)p->choice[v].workspace_bytes));
@@ -215,6 +248,7 @@ void dr_plan_text(const struct dr_plan *p, const struct dr_device_info *dev, int
                 plural(p->n_streams), p->unroll, plural(p->unroll), p->ring_slots,
                 p->graph && dev->cuda ? ", captured as one graph" : "");
     precision_text(&x);
+    fused_text(&x);
     stages_text(&x);
     streams_text(&x);
     waits_text(&x);

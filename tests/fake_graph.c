@@ -151,7 +151,7 @@ struct dr_graph *fake_passes(struct dr_graph *g) {
     g = checked(dr_pass_shapes(g), "shapes");
     g = g ? checked(dr_pass_frozen(g), "frozen") : NULL;
     g = g ? checked(dr_pass_gradients(g, &fake_ops), "gradients") : NULL;
-    return g ? checked(dr_pass_fuse(g), "fuse") : NULL;
+    return g ? checked(dr_pass_fuse(g, &fake_ops), "fuse") : NULL;
 }
 
 uint32_t fake_node(const struct dr_graph *g, const char *name) {

@@ -248,7 +248,7 @@ static const struct dr_op op_tanh = {.name = "tanh",
 
 /* ---- scale: one weight ---- */
 struct scale_attrs {
-    int32_t activation;
+    struct dr_fused fused;
 };
 static bool scale_infer(struct dr_infer *c) {
     const struct dr_init one = {.kind = DR_INIT_ONE};
@@ -261,8 +261,8 @@ static void scale_cpu(const struct dr_launch *l, struct dr_cpu *cpu) { /* x, wei
     float *y = l->out[0];
     for (int64_t i = 0; i < out_elements(l); i++) {
         const float v = w * x[i];
-        y[i] = a->activation == DR_ACT_RELU ? (v > 0 ? v : 0)
-                                            : (a->activation == DR_ACT_TANH ? tanhf(v) : v);
+        y[i] = a->fused.activation == DR_ACT_RELU ? (v > 0 ? v : 0)
+                                            : (a->fused.activation == DR_ACT_TANH ? tanhf(v) : v);
     }
 }
 static void scale_dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) { /* weight, dy -> dx */

@@ -48,7 +48,7 @@ static float *fprop(struct dr_cpu *cpu, const struct dr_tiles *t, const struct d
                     const float *x, const float *w, const float *bias, int act) {
     float *y = nan_floats(y_size(s));
     void *ws = nan_bytes((size_t)dr_conv_fprop_workspace(s));
-    dr_conv_fprop(cpu, t, s, x, w, bias, act, y, ws);
+    dr_conv_fprop(cpu, t, s, x, w, &(struct dr_epilogue){.bias = bias, .act = act}, y, ws);
     free(ws);
     return y;
 }
@@ -161,8 +161,8 @@ Test(conv, CONV_04_stride_tails_overwrite) {
     EACH_TILES(t) { /* (d): a second run over the first one's output and workspace */
         float *y = nan_floats(4);
         void *ws = nan_bytes((size_t)dr_conv_fprop_workspace(&a));
-        dr_conv_fprop(&no_pool, t, &a, x, ones, NULL, NONE, y, ws);
-        dr_conv_fprop(&no_pool, t, &a, x, ones, NULL, NONE, y, ws);
+        dr_conv_fprop(&no_pool, t, &a, x, ones, &(struct dr_epilogue){0}, y, ws);
+        dr_conv_fprop(&no_pool, t, &a, x, ones, &(struct dr_epilogue){0}, y, ws);
         equal("(d)", t, y, y_a, 4);
         free(ws);
         free(y);

@@ -7,7 +7,7 @@
  * times. Dilation: columns are grouped by w mod dw, which makes the taps of a window neighbours
  * again. Windows are built tile by tile into a buffer that stays in the cache, padding included. */
 #include "kernels/cpu/im2win.h"
-#include "kernels/cpu/activation.h"
+#include "kernels/cpu/epilogue.h"
 #include <string.h>
 
 #define PIXELS 128              /* of a tile, about */
@@ -130,26 +130,47 @@ int dr_windows_build(const struct dr_windows *v, const struct dr_tiling *t, int6
     return pixels;
 }
 
+/* What every sum of a panel's filters meets. */
+struct columns {
+    float bias[DR_PANEL], mean[DR_PANEL], scale[DR_PANEL], shift[DR_PANEL];
+};
+static void load_columns(const struct dr_epilogue *e, int64_t first, int lanes, struct columns *c) {
+    const size_t bytes = (size_t)lanes * sizeof *c->bias;
+    memset(c, 0, sizeof *c);
+    if (e->bias) {
+        memcpy(c->bias, e->bias + first, bytes);
+    }
+    if (e->norm_var) {
+        memcpy(c->mean, e->norm_mean + first, bytes);
+        memcpy(c->shift, e->norm_bias + first, bytes);
+        dr_cpu_norm_scale(e, first, lanes, c->scale);
+    }
+}
+
 /* All pixels of a tile times one panel of nr filters. */
 static void tile_times_panel(const struct dr_correlation *c, int pixels, const float *const *px,
                              const int64_t *at, int64_t group, int64_t panel) {
-    const int nr = c->tiles->nr;
+    const int nr = c->tiles->nr, act = c->epilogue->act;
     const int64_t window = c->v.kh * c->v.kw * (c->v.depthwise ? 1 : c->v.c / c->v.groups);
     const int64_t first = group * c->filters + panel * nr;
     const int lanes = (int)dr_min(nr, c->filters - panel * nr);
-    float bias[DR_PANEL] = {0};
-    if (c->bias) {
-        memcpy(bias, c->bias + first, (size_t)lanes * sizeof *bias);
-    }
+    struct columns column;
+    load_columns(c->epilogue, first, lanes, &column);
     float *y[DR_TILE_ROWS];
+    const float *add[DR_TILE_ROWS];
+    const bool norm = c->epilogue->norm_var != NULL;
     struct dr_tile_fprop tile = {
         .lanes = lanes,
         .at = c->v.depthwise ? panel * nr : 0,
         .pitch = c->v.depthwise ? c->v.c : 0,
         .b = c->weights + (group * dr_div_up(c->filters, nr) + panel) * window * nr,
         .n = window,
-        .bias = bias,
-        .relu = c->act == 1,
+        .bias = column.bias,
+        .mean = column.mean,
+        .scale = norm ? column.scale : NULL,
+        .shift = column.shift,
+        .add = c->add ? add : NULL,
+        .relu = act == 1,
         .y = y,
     };
     const int blocks = (pixels + c->tiles->rows - 1) / c->tiles->rows;
@@ -158,10 +179,11 @@ static void tile_times_panel(const struct dr_correlation *c, int pixels, const f
         tile.a = px + p;
         for (int i = 0; i < tile.rows; i++) {
             y[i] = c->out + at[p + i] + first;
+            add[i] = c->add ? c->add + at[p + i] + first : NULL;
         }
         c->tiles->fprop(&tile);
-        for (int i = 0; i < tile.rows && !tile.relu && c->act; i++) {
-            dr_cpu_activate(y[i], lanes, c->act);
+        for (int i = 0; i < tile.rows && !tile.relu && act; i++) {
+            dr_cpu_activate(y[i], lanes, act);
         }
     }
 }

@@ -10,15 +10,18 @@
 #define DR_TILE_ROWS 12 /* most rows of a register tile */
 
 /* ---- register tiles (im2win_tile.c) ---- */
-/* y[i][0, lanes) = act(bias[.] + sum over l < n of a[i][l] * b[l * nr + .]) for i < rows.
- * Depthwise (pitch > 0): a[i][at + l * pitch + .] in place of a[i][l]; reads whole vectors. */
+/* y[i][0, lanes) = (bias[.] + sum over l < n of a[i][l] * b[l * nr + .]) for i < rows; with a
+ * scale, (that - mean[.]) * scale[.] + shift[.]; with add, + add[i][.]; then relu. Depthwise (pitch
+ * > 0): a[i][at + l * pitch + .] in place of a[i][l]; reads whole vectors. */
 struct dr_tile_fprop {
     int rows, lanes;
     const float *const *a;
     int64_t at, pitch;
     const float *b;
     int64_t n;
-    const float *bias; // [nr]
+    const float *bias;                 // [nr]
+    const float *mean, *scale, *shift; // [nr]; or NULL
+    const float *const *add;           // or NULL
     bool relu;
     float *const *y;
 };
@@ -73,8 +76,8 @@ struct dr_correlation {
     const struct dr_tiles *tiles;
     int64_t filters;      /* a group; depthwise: all of them, with windows of one channel */
     const float *weights; // [groups][ceil(filters / nr)][kw][kh][c][nr], zeros past the last filter
-    const float *bias;    // [groups * filters] or NULL
-    int act;              /* kernels/cpu/activation.h */
+    const struct dr_epilogue *epilogue; /* of groups * filters columns */
+    const float *add;                   /* ... its part that `out` meets */
     float *out;
     float *buffers; // [slots][window_floats]
 };

@@ -6,8 +6,8 @@
  * zero is stuffed between the rows of dy and none multiplied. Columns alike. A phase that meets no
  * tap (stride above the kernel) is zeros.
  *
- * The transposed convolution is the same, with bias and activation where the sums are stored. */
-#include "kernels/cpu/activation.h"
+ * The transposed convolution is the same, with an epilogue where the sums are stored. */
+#include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/im2win.h"
 #include <string.h>
 
@@ -108,8 +108,8 @@ int64_t dr_conv_dgrad_workspace(const struct dr_conv *s) {
 struct work {
     const struct dr_conv *s;
     struct axis v, h;
-    const float *w, *bias;
-    int act;
+    const float *w;
+    const struct dr_epilogue *e;
     float *to; /* packed weights, or dx */
     int nr;
 };
@@ -137,31 +137,32 @@ static void pack_panel(void *ctx, size_t item) {
     }
 }
 
-/* The pixels of a phase that meets no tap: act(bias). */
+/* The pixels of a phase that meets no tap: the epilogue of 0. */
 static void fill_image(void *ctx, size_t n) {
     const struct work *p = ctx;
     const struct dr_conv *s = p->s;
     const size_t bytes = (size_t)s->c * sizeof(float);
     for (int64_t h = p->v.first; h < s->h; h += s->sh) {
         for (int64_t w = p->h.first; w < s->w; w += s->sw) {
-            float *to = p->to + (((int64_t)n * s->h + h) * s->w + w) * s->c;
-            if (p->bias) {
-                memcpy(to, p->bias, bytes);
+            const int64_t at = (((int64_t)n * s->h + h) * s->w + w) * s->c;
+            float *to = p->to + at;
+            if (p->e->bias) {
+                memcpy(to, p->e->bias, bytes);
             } else {
                 memset(to, 0, bytes);
             }
-            dr_cpu_activate(to, s->c, p->act);
+            dr_cpu_finish(p->e, 1, s->c, p->e->add ? (const float *)p->e->add + at : NULL, to);
         }
     }
 }
 
 void dr_conv_transpose(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
-                       const float *dy, const float *w, const float *bias, int act, float *dx,
+                       const float *dy, const float *w, const struct dr_epilogue *e, float *dx,
                        void *workspace) {
     const struct layout y = layout(s);
     for (int64_t i = 0; i < dr_min(s->sh, s->h); i++) {
         for (int64_t j = 0; j < dr_min(s->sw, s->w); j++) {
-            struct work p = {s, rows_of(s, i), cols_of(s, j), w, bias, act, dx, t->nr};
+            struct work p = {s, rows_of(s, i), cols_of(s, j), w, e, dx, t->nr};
             if (!p.v.taps || !p.h.taps) {
                 dr_cpu_for(cpu, fill_image, &p, (size_t)s->n,
                            (double)(p.v.count * p.h.count * s->c) / 4);
@@ -176,8 +177,8 @@ void dr_conv_transpose(struct dr_cpu *cpu, const struct dr_tiles *t, const struc
                 .tiles = t,
                 .filters = y.lanes,
                 .weights = workspace,
-                .bias = bias,
-                .act = act,
+                .epilogue = e,
+                .add = e->add ? (const float *)e->add + (i * s->w + j) * s->c : NULL,
                 .out = dx + (i * s->w + j) * s->c,
                 .buffers = (float *)workspace + weights_floats(s),
             };
@@ -190,5 +191,6 @@ void dr_conv_transpose(struct dr_cpu *cpu, const struct dr_tiles *t, const struc
 
 void dr_conv_dgrad(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
                    const float *dy, const float *w, float *dx, void *workspace) {
-    dr_conv_transpose(cpu, t, s, dy, w, NULL, 0, dx, workspace);
+    const struct dr_epilogue none = {0};
+    dr_conv_transpose(cpu, t, s, dy, w, &none, dx, workspace);
 }

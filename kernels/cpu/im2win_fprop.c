@@ -77,7 +77,7 @@ static void pack_panel(void *ctx, size_t item) {
 }
 
 void dr_conv_fprop(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr_conv *s,
-                   const float *x, const float *w, const float *bias, int act, float *y,
+                   const float *x, const float *w, const struct dr_epilogue *e, float *y,
                    void *workspace) {
     const struct dr_conv p = packed_as(s);
     struct pack pack = {&p, w, workspace, t->nr};
@@ -89,8 +89,8 @@ void dr_conv_fprop(struct dr_cpu *cpu, const struct dr_tiles *t, const struct dr
         .tiles = t,
         .filters = p.k / p.groups,
         .weights = workspace,
-        .bias = bias,
-        .act = act,
+        .epilogue = e,
+        .add = e->add,
         .out = y,
         .buffers = (float *)workspace + weights_floats(s),
     };

@@ -43,6 +43,33 @@ TILE(fprop_body)(const struct dr_tile_fprop *t, const int rows, const int vector
             MULTIPLY_ADD(sum[i], x)
         }
     }
+    if (t->scale) { /* in steps that round one by one, as a norm of its own does */
+        UNROLL
+        for (int i = 0; i < rows; i++) {
+            UNROLL
+            for (int v = 0; v < vectors; v++) {
+                VEC x = sum[i][v] - LOAD(t->mean + v * LANES);
+                x = x * LOAD(t->scale + v * LANES);
+                sum[i][v] = x + LOAD(t->shift + v * LANES);
+            }
+        }
+    }
+    if (t->add) {
+        UNROLL
+        for (int i = 0; i < rows; i++) {
+            float part[NR];
+            const float *add = t->add[i];
+            if (t->lanes < vectors * LANES) {
+                memset(part, 0, sizeof part);
+                memcpy(part, add, (size_t)t->lanes * sizeof *part);
+                add = part;
+            }
+            UNROLL
+            for (int v = 0; v < vectors; v++) {
+                sum[i][v] = sum[i][v] + LOAD(add + v * LANES);
+            }
+        }
+    }
     if (t->relu) {
         UNROLL
         for (int i = 0; i < rows; i++) {

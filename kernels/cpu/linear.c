@@ -1,14 +1,14 @@
 /* Matrix products of linear: sgemm over blocks of output rows. Sizes above 2^31 - 1 do not fit
  * OpenBLAS's 32-bit interface; the ops refuse them (linear_infer). */
 #include "kernels/cpu/linear.h"
-#include "kernels/cpu/activation.h"
+#include "kernels/cpu/epilogue.h"
 #include <cblas.h>
 #include <string.h>
 
 struct product {
     int64_t m, in, out, block;
-    const float *x, *w, *b, *dy;
-    int act;
+    const float *x, *w, *dy;
+    const struct dr_epilogue *e;
     float *y;
 };
 
@@ -26,13 +26,14 @@ static void fprop_block(void *ctx, size_t i) {
     const struct product *p = ctx;
     const int64_t begin = (int64_t)i * p->block, rows = rows_of(p->m, p->block, i);
     float *y = p->y + begin * p->out;
-    if (p->b)
+    const float *b = p->e->bias, *add = p->e->add;
+    if (b)
         for (int64_t r = 0; r < rows; r++)
-            memcpy(y + r * p->out, p->b, (size_t)p->out * sizeof *y);
+            memcpy(y + r * p->out, b, (size_t)p->out * sizeof *y);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)p->out, (int)p->in, 1.0f,
-                p->x + begin * p->in, (int)p->in, p->w, (int)p->in, p->b ? 1.0f : 0.0f, y,
+                p->x + begin * p->in, (int)p->in, p->w, (int)p->in, b ? 1.0f : 0.0f, y,
                 (int)p->out);
-    dr_cpu_activate(y, rows * p->out, p->act);
+    dr_cpu_finish(p->e, rows, p->out, add ? add + begin * p->out : NULL, y);
 }
 
 static void dgrad_block(void *ctx, size_t i) {
@@ -60,8 +61,8 @@ static void run(struct dr_cpu *cpu, void (*f)(void *, size_t), struct product *p
 }
 
 void dr_cpu_linear_fprop(struct dr_cpu *cpu, int64_t m, int64_t in, int64_t out, const float *x,
-                         const float *w, const float *b, int act, float *y) {
-    struct product p = {.m = m, .in = in, .out = out, .x = x, .w = w, .b = b, .act = act, .y = y};
+                         const float *w, const struct dr_epilogue *e, float *y) {
+    struct product p = {.m = m, .in = in, .out = out, .x = x, .w = w, .e = e, .y = y};
     run(cpu, fprop_block, &p, m);
 }
 

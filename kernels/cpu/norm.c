@@ -12,7 +12,7 @@
 
 struct norm {
     int64_t rows, c, chunk;
-    const float *x, *dy, *mean, *var;
+    const float *x, *dy, *add, *mean, *var;
     const float *shift, *scale, *bias, *slope; /* [c] each, per-channel terms of one pass */
     int act;
     float *y;
@@ -85,18 +85,21 @@ static void apply_rows(void *ctx, size_t i) {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t k = 0; k < c; k++)
             y[r * c + k] = (x[r * c + k] - n->shift[k]) * n->scale[k] + n->bias[k];
+    for (int64_t k = 0; n->add && k < rows * c; k++)
+        y[k] += n->add[first + k];
     dr_cpu_activate(y, rows * c, n->act);
 }
 
 void dr_cpu_norm_apply(struct dr_cpu *cpu, int64_t rows, int64_t c, const float *x,
                        const float *mean, const float *var, const float *gamma, const float *beta,
-                       double eps, int act, void *workspace, float *y) {
+                       double eps, const float *add, int act, void *workspace, float *y) {
     float *scale = workspace;
     for (int64_t k = 0; k < c; k++)
         scale[k] = (float)(gamma[k] / sqrt((double)var[k] + eps));
     struct norm n = {.rows = rows,
                      .c = c,
                      .x = x,
+                     .add = add,
                      .shift = mean,
                      .scale = scale,
                      .bias = beta,

@@ -12,10 +12,10 @@ int64_t dr_cpu_norm_bytes(int64_t rows, int64_t c);
 /* Means and biased variances of the columns. */
 void dr_cpu_norm_stats(struct dr_cpu *cpu, int64_t rows, int64_t c, const float *x, void *workspace,
                        float *mean, float *var);
-/* y = act((x - mean) / sqrt(var + eps) * gamma + beta). */
+/* y = act((x - mean) / sqrt(var + eps) * gamma + beta + add); add [rows, c] or NULL. */
 void dr_cpu_norm_apply(struct dr_cpu *cpu, int64_t rows, int64_t c, const float *x,
                        const float *mean, const float *var, const float *gamma, const float *beta,
-                       double eps, int act, void *workspace, float *y);
+                       double eps, const float *add, int act, void *workspace, float *y);
 /* dgamma = sum dy * (x - mean) / sqrt(var + eps), dbeta = sum dy. */
 void dr_cpu_norm_wgrad(struct dr_cpu *cpu, int64_t rows, int64_t c, const float *x, const float *dy,
                        const float *mean, const float *var, double eps, void *workspace,

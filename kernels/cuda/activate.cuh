@@ -10,6 +10,8 @@ static __device__ __forceinline__ float dr_activate(float v, int act) {
     return act == 2   ? tanhf(v)
            : act == 3 ? dr_sigmoid(v)
            : act == 4 ? dr_leaky_relu(v, DR_LEAKY_SLOPE)
+           : act == 5 ? dr_gelu(v)
+           : act == 6 ? dr_silu(v)
                       : v;
 }
 #endif

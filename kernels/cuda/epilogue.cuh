@@ -12,7 +12,7 @@ struct dr_column {
 static __device__ __forceinline__ dr_column dr_column_of(const dr_epilogue &e, int64_t k) {
     dr_column c = {1.0f, e.bias ? e.bias[k] : 0.0f};
     if (e.norm_var) {
-        c.scale = e.norm_weight[k] / sqrtf(e.norm_var[k] + e.eps);
+        c.scale = e.norm_weight[k] / sqrtf(e.norm_var[k] + (float)e.eps);
         c.shift = (c.shift - e.norm_mean[k]) * c.scale + e.norm_bias[k];
     }
     return c;

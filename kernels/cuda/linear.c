@@ -2,8 +2,8 @@
  * rows]: every product is asked for transposed. Descriptors live on the stack, so a launch
  * allocates nothing. */
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/epilogue.h"
 #include "kernels/cuda/lt.h"
-#include "kernels/cuda/pointwise.h"
 #include <stdbool.h>
 
 #define MOST_PRODUCTS 65535 /* of one call: kernels may number them by a dimension of the grid */
@@ -74,13 +74,10 @@ static int multiply(struct dr_cuda *cuda, const struct product *p, const float *
 }
 
 int dr_cuda_linear_fprop(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *x,
-                         const float *w, const float *b, int act, float *y) {
+                         const float *w, const struct dr_epilogue *e, float *y) {
     const struct product p = {out, m, in, in, in, out, CUBLAS_OP_T, CUBLAS_OP_N, 0};
     const int err = multiply(cuda, &p, w, x, y);
-    if (err || (!b && !act)) {
-        return err;
-    }
-    return dr_cuda_bias_act(m, out, b, act, y, cuda->stream);
+    return err ? err : dr_cuda_epilogue(DR_TYPE_F32, m, out, e, y, cuda->stream);
 }
 
 int dr_cuda_linear_dgrad(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *dy,

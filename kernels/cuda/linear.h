@@ -4,10 +4,11 @@
 #ifndef DR_KERNELS_CUDA_LINEAR_H
 #define DR_KERNELS_CUDA_LINEAR_H
 #include "kernels/cuda/stream.h"
+#include "kernels/epilogue.h"
 #include "kernels/matmul_shape.h"
-/* x [m, in], w [out, in], b [out] or NULL, y [m, out]. All return a cudaError_t. */
+/* y [m, out] = epilogue(x [m, in] w [out, in]^T). All return a cudaError_t. */
 int dr_cuda_linear_fprop(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *x,
-                         const float *w, const float *b, int act, float *y);
+                         const float *w, const struct dr_epilogue *e, float *y);
 int dr_cuda_linear_dgrad(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *dy,
                          const float *w, float *dx);
 int dr_cuda_linear_wgrad(struct dr_cuda *cuda, int64_t m, int64_t in, int64_t out, const float *x,

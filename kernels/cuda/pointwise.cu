@@ -7,19 +7,6 @@
 
 namespace {
 
-__global__ void act_fprop(int64_t n, int act, const float *x, float *y) {
-    DR_GRID_LOOP(i, n) {
-        y[i] = dr_activate(x[i], act);
-    }
-}
-
-__global__ void act_dgrad(int64_t n, int act, const float *y, const float *dy, float *dx) {
-    DR_GRID_LOOP(i, n) {
-        const float v = y[i];
-        dx[i] = act == 1 ? (v <= 0.0f ? 0.0f : dy[i]) : dy[i] * (1.0f - v * v);
-    }
-}
-
 struct addends {
     const float *x[8];
     uint32_t n;
@@ -31,12 +18,6 @@ __global__ void add_kernel(int64_t n, const addends a, int act, float *y) {
             v += a.x[k][i];
         }
         y[i] = dr_activate(v, act);
-    }
-}
-
-__global__ void bias_act_kernel(int64_t n, int64_t c, const float *bias, int act, float *y) {
-    DR_GRID_LOOP(i, n) {
-        y[i] = dr_activate(bias ? y[i] + bias[i % c] : y[i], act);
     }
 }
 
@@ -167,17 +148,6 @@ int done() {
 
 } // namespace
 
-extern "C" int dr_cuda_act_fprop(int64_t n, int act, const float *x, float *y, cudaStream_t s) {
-    act_fprop<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, act, x, y);
-    return done();
-}
-
-extern "C" int dr_cuda_act_dgrad(int64_t n, int act, const float *y, const float *dy, float *dx,
-                                 cudaStream_t s) {
-    act_dgrad<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, act, y, dy, dx);
-    return done();
-}
-
 extern "C" int dr_cuda_add(int64_t n, const void *const *x, uint32_t n_x, int act, float *y,
                            cudaStream_t s) {
     uint32_t at = 0;
@@ -191,12 +161,6 @@ extern "C" int dr_cuda_add(int64_t n, const void *const *x, uint32_t n_x, int ac
         }
         add_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, a, at == n_x ? act : 0, y);
     }
-    return done();
-}
-
-extern "C" int dr_cuda_bias_act(int64_t rows, int64_t c, const float *bias, int act, float *y,
-                                cudaStream_t s) {
-    bias_act_kernel<<<dr_blocks(rows * c), DR_THREADS, 0, s>>>(rows * c, c, bias, act, y);
     return done();
 }
 

@@ -13,15 +13,8 @@
 extern "C" {
 #endif
 
-/* act: 1 relu, 2 tanh */
-int dr_cuda_act_fprop(int64_t n, int act, const float *x, float *y, dr_stream s);
-/* dx from the activation's output y. relu: dy where y > 0 or y is NaN, else 0; tanh: dy(1 - y^2).
- */
-int dr_cuda_act_dgrad(int64_t n, int act, const float *y, const float *dy, float *dx, dr_stream s);
 /* y = act(x[0] + x[1] + ...), left to right. More than 8 inputs take several launches. */
 int dr_cuda_add(int64_t n, const void *const *x, uint32_t n_x, int act, float *y, dr_stream s);
-/* y[row, c] = act(y[row, c] + bias[c]) in place; bias may be NULL. */
-int dr_cuda_bias_act(int64_t rows, int64_t c, const float *bias, int act, float *y, dr_stream s);
 
 /* ---- scalars of a step ---- */
 /* More than 128 losses take several launches. */

@@ -116,7 +116,8 @@ static void peer_wgrad(struct layer *l) {
 /* ---- ours ---- */
 static struct dr_cpu one_thread = {NULL};
 static void our_fprop(struct layer *l) {
-    dr_conv_fprop(&one_thread, dr_tiles(), &l->s, l->x, l->w, NULL, 0, l->y, l->workspace);
+    dr_conv_fprop(&one_thread, dr_tiles(), &l->s, l->x, l->w, &(struct dr_epilogue){0}, l->y,
+                  l->workspace);
 }
 static void our_dgrad(struct layer *l) {
     dr_conv_dgrad(&one_thread, dr_tiles(), &l->s, l->y, l->w, l->x, l->workspace);

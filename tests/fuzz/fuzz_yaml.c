@@ -42,7 +42,7 @@ static void passes(const struct dr_model *m, enum dr_graph_mode mode) {
     if (g)
         check(g = dr_pass_gradients(g, dr_ops()));
     if (g)
-        check(g = dr_pass_fuse(g));
+        check(g = dr_pass_fuse(g, dr_ops()));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
