@@ -90,9 +90,20 @@ int launch_direct(const dr_conv *c, bool dgrad, enum dr_type t, const void *x, c
     });
 }
 
+/* As dr_cuda_conv_few, whichever way it goes. */
+bool few(const corr &p) {
+    return p.groups > 1 && p.c <= 8 && p.k <= 8 && p.c * p.k <= 32;
+}
+
 /* Whichever of the tiled kernels computes in t; *fits is false where it has no tile for p. */
 int launch_corr(const corr &p, enum dr_type t, const void *x, const void *w, void *y, bool *fits,
                 const dr_cuda *cuda) {
+    if (few(p)) {
+        const int err = corr_few(p, t, x, w, y, fits, cuda->stream);
+        if (err || *fits) {
+            return err;
+        }
+    }
     return t == DR_TYPE_F32 && !cuda->tf32
                ? corr_f32(p, (const float *)x, (const float *)w, (float *)y, fits, cuda->stream)
                : corr_mma(p, t, x, w, y, fits, cuda->stream);

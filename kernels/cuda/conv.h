@@ -1,7 +1,8 @@
 /* im2win convolution: fp32 on CUDA cores, or (cuda->tf32) with operands rounded to tf32 on Tensor
- * cores; fp16 and bf16 on Tensor cores with fp32 sums. Right for every shape, on every card. NHWC,
- * weights [K, Kh, Kw, C/groups]; x, w, y, dy, dx are stored as `t`, dw always in fp32; outputs are
- * overwritten; fixed summation order (the same bits on any grid). */
+ * cores; fp16 and bf16 on Tensor cores with fp32 sums; groups of few channels on CUDA cores. Right
+ * for every shape, on every card. NHWC, weights [K, Kh, Kw, C/groups]; x, w, y, dy, dx are stored
+ * as `t`, dw always in fp32; outputs are overwritten; fixed summation order (the same bits on any
+ * grid). */
 #ifndef DR_KERNELS_CUDA_CONV_H
 #define DR_KERNELS_CUDA_CONV_H
 
@@ -14,6 +15,22 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* Groups with few channels and filters (depthwise: one of each) have kernels of their own, which
+ * multiply in fp32 whatever is stored, and whatever `tf32` says. */
+static inline bool dr_cuda_conv_few(const struct dr_conv *c) {
+    const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
+    return c->groups > 1 && cg <= 8 && kg <= 8 && cg * kg <= 32 && c->kh <= 255 && c->kw <= 255;
+}
+/* What computes it, for people. */
+static inline const char *dr_cuda_conv_name(const struct dr_conv *c, enum dr_type t, bool tf32) {
+    static const char *const few[2][3] = {
+        {"im2win grouped", "im2win fp16 grouped", "im2win bf16 grouped"},
+        {"im2win depthwise", "im2win fp16 depthwise", "im2win bf16 depthwise"}};
+    static const char *const mma[] = {"im2win tf32 mma", "im2win fp16 mma", "im2win bf16 mma"};
+    return dr_cuda_conv_few(c)         ? few[c->c == c->groups && c->k == c->groups][t]
+           : t == DR_TYPE_F32 && !tf32 ? "im2win"
+                                       : mma[t];
+}
 /* y = epilogue(conv(x, w)). */
 int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
                        const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda);
@@ -28,9 +45,14 @@ int dr_cuda_conv_transpose(const struct dr_conv *c, enum dr_type t, const void *
  * chunk there is none. */
 static inline int64_t dr_cuda_wgrad_chunk(const struct dr_conv *c) {
     const int64_t columns = c->kh * c->kw * (c->c / c->groups), filters = c->k / c->groups;
+    const int64_t pixels = c->n * c->ho * c->wo;
+    if (dr_cuda_conv_few(c)) { /* whole rows, a multiple of 8 workers */
+        const int64_t tiles = (c->k * (c->c / c->groups) + 31) / 32, rows = c->n * c->ho;
+        const int64_t chunks = tiles < 4096 ? 4096 / tiles : 1;
+        return ((rows + chunks - 1) / chunks + 7) / 8 * 8 * c->wo;
+    }
     const int64_t tiles = (columns + 127) / 128 * ((filters + 127) / 128) * c->groups;
     const int64_t wave = filters <= 32 || columns <= 32 ? 1024 : filters <= 64 ? 512 : 256;
-    const int64_t pixels = c->n * c->ho * c->wo;
     const int64_t fewest = (wave * 5 / 6 + tiles - 1) / tiles, cut = (pixels + 65535) / 65536;
     int64_t chunks = fewest > cut ? fewest : cut;
     while (tiles * chunks < wave * 16 &&

@@ -82,6 +82,9 @@ int corr_f32(const corr &p, const float *x, const float *w, float *y, bool *fits
 /* In fp16, bf16, or (fp32 in memory) tf32. */
 int corr_mma(const corr &p, enum dr_type t, const void *x, const void *w, void *y, bool *fits,
              cudaStream_t s);
+/* For groups with few channels and filters; multiplies in fp32. */
+int corr_few(const corr &p, enum dr_type t, const void *x, const void *w, void *y, bool *fits,
+             cudaStream_t s);
 
 } // namespace dr
 #endif

@@ -219,7 +219,8 @@ extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, enum dr_type t, const
     p.chunk = dr_cuda_wgrad_chunk(c);
     const int64_t chunks = (p.pixels + p.chunk - 1) / p.chunk;
     float *const partial = chunks == 1 ? dw : static_cast<float *>(workspace);
-    const int err = t == DR_TYPE_F32 && !cuda->tf32
+    const int err = dr_cuda_conv_few(c) ? wgrad_few(p, t, x, dy, partial, cuda->stream)
+                    : t == DR_TYPE_F32 && !cuda->tf32
                         ? wgrad_f32(p, (const float *)x, (const float *)dy, partial, cuda->stream)
                         : wgrad_mma(p, t, x, dy, partial, cuda->stream);
     return err || chunks == 1 ? err : launch_add(partial, chunks, p.elements, dw, cuda->stream);

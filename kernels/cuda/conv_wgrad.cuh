@@ -40,6 +40,9 @@ __device__ __forceinline__ origin origin_of(const wgrad &p, int64_t pixel, int64
 /* On Tensor cores, in fp16, bf16, or (fp32 in memory) tf32. */
 int wgrad_mma(const wgrad &p, enum dr_type t, const void *x, const void *dy, float *partial,
               cudaStream_t s);
+/* For dr_cuda_conv_few; multiplies in fp32. */
+int wgrad_few(const wgrad &p, enum dr_type t, const void *x, const void *dy, float *partial,
+              cudaStream_t s);
 
 } // namespace dr
 #endif
