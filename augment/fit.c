@@ -81,6 +81,12 @@ static size_t taps_bytes(const struct axis *a) {
     return (size_t)a->n * (size_t)(2 + taps_most(a)) * sizeof(int32_t);
 }
 
+/* How much of pixel k a position with this centre takes; `near`: 1 / half the triangle's width. */
+static double share(int64_t k, double centre, double near) {
+    const double d = ((double)k - centre + 0.5) * near;
+    return d < 0 ? (d > -1 ? 1 + d : 0) : (d < 1 ? 1 - d : 0);
+}
+
 static void taps_fill(struct taps *t, const struct axis *a, void *memory) {
     const double scale = (double)a->in / (double)a->full, reach = scale > 1 ? scale : 1;
     t->most = (int32_t)taps_most(a);
@@ -93,16 +99,12 @@ static void taps_fill(struct taps *t, const struct axis *a, void *memory) {
         low = low > 0 ? low : 0; /* the conversion rounds towards 0, which is where this ends */
         high = high < a->in ? high : a->in;
         double sum = 0;
-        for (int64_t k = low; k < high; k++) {
-            const double d = ((double)k + 0.5 - centre) / reach;
-            sum += d < 0 ? (d > -1 ? 1 + d : 0) : (d < 1 ? 1 - d : 0);
-        }
+        for (int64_t k = low; k < high; k++)
+            sum += share(k, centre, 1 / reach);
         int32_t *w = t->weight + i * t->most;
-        for (int64_t k = low; k < high; k++) {
-            const double d = ((double)k + 0.5 - centre) / reach;
-            const double v = d < 0 ? (d > -1 ? 1 + d : 0) : (d < 1 ? 1 - d : 0);
-            w[k - low] = (int32_t)(v / sum * (1 << WEIGHT_BITS) + 0.5);
-        }
+        for (int64_t k = low; k < high; k++)
+            w[k - low] =
+                (int32_t)(share(k, centre, 1 / reach) * (1 / sum) * (1 << WEIGHT_BITS) + 0.5);
         t->first[i] = (int32_t)low;
         t->count[i] = (int32_t)(high - low);
     }

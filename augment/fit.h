@@ -18,9 +18,9 @@ void dr_buffer_free(struct dr_buffer *b);
  *   pad     scaled down until it fits inside if it is larger, never up; then in the middle of
  *           zeros (masks: 255)
  * Images: the triangle filter, as wide as the reduction (Pillow's BILINEAR, torchvision's bilinear
- * with antialias): columns first, weights of 22 bits, rounded after each pass. Masks: the nearest
- * pixel centre (Pillow's NEAREST). Crops begin where torchvision's center_crop does: half of the
- * rest, rounded half to even. False: no memory. */
+ * with antialias): across, then down, weights of 22 bits, rounded after each pass. Masks: the
+ * nearest pixel centre (Pillow's NEAREST). Crops begin where torchvision's center_crop does: half
+ * of the rest, rounded half to even. False: no memory. */
 bool dr_fit(const struct dr_image_want *want, const void *src, int64_t height, int64_t width,
             uint32_t channels, uint32_t item, void *to, struct dr_buffer *scratch);
 #endif
