@@ -28,7 +28,7 @@ static bool append(const struct chains *x, const struct dr_node *n, uint32_t fro
     const bool many = n->op->max_in > 3; /* a function of two, from the left */
     const uint32_t steps = many ? n->n_in - 1 : 1;
     const int32_t act = n->op->flags & DR_OP_FUSES ? *(const int32_t *)n->attrs : DR_ACT_NONE;
-    if (n->n_in > DR_CHAIN_INPUTS || c->n + steps + 1 > DR_CHAIN_STEPS ||
+    if (n->n_in > DR_CHAIN_INPUTS || c->n + steps + (act != DR_ACT_NONE) > DR_CHAIN_STEPS ||
         (many && from != DR_NONE && from > 1)) {
         return false;
     }

@@ -51,9 +51,9 @@ enum dr_activation {
     DR_ACT_TANH,
     DR_ACT_SIGMOID,
     DR_ACT_LEAKY_RELU,
-    DR_ACT_FUSED,               /* those above kernels can apply as they store (DR_OP_FUSES): their
-                                   gradients read their output */
-    DR_ACT_GELU = DR_ACT_FUSED, /* those from here on stay nodes */
+    DR_ACT_FUSED, /* the gradients of those above read their output, so that kernels can
+                     apply them as they store (DR_OP_FUSES) in training too */
+    DR_ACT_GELU = DR_ACT_FUSED, /* those from here on read their input */
     DR_ACT_SILU,
     DR_ACTIVATIONS
 };

@@ -97,9 +97,14 @@ struct dr_value *lab_half_values(const struct dr_graph *g, const struct dr_node 
     struct dr_value *v = malloc(sizeof *v * g->value.n);
     DR_ASSERT(v);
     memcpy(v, g->value.at, sizeof *v * g->value.n);
+    /* The fuse pass appends a norm's vectors, f32, and an addend of the output's type. */
+    const bool fuses = n->op->flags & (DR_OP_FUSES_NORM | DR_OP_FUSES_ADD);
+    const struct dr_fused f = fuses ? *(const struct dr_fused *)n->attrs : (struct dr_fused){0};
+    const uint32_t own = n->n_in - (f.norm ? 4 : 0) - (f.add ? 1 : 0);
     for (uint32_t i = 0; i < n->n_in && t != DR_F32; i++) {
         if (v[n->in[i]].dtype != t) { /* else the same operand once more */
-            retype(&v[n->in[i]], permits(n->op->half_in, i), t);
+            const bool addend = f.add && i == n->n_in - 1 && permits(n->op->half_out, 0);
+            retype(&v[n->in[i]], addend || (i < own && permits(n->op->half_in, i)), t);
         }
     }
     for (uint32_t i = 0; i < n->n_out && t != DR_F32; i++) {

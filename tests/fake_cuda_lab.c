@@ -163,9 +163,40 @@ static double activated(double v, int act) {
         return 1 / (1 + exp(-v));
     case DR_ACT_LEAKY_RELU:
         return v > 0 ? v : v * 0.01;
+    case DR_ACT_GELU:
+        return v * 0.5 * erfc(-v * sqrt(0.5));
+    case DR_ACT_SILU:
+        return v / (1 + exp(-v));
     default:
         return v;
     }
+}
+
+/* What the fuse pass has a node do; nothing, of other nodes. */
+static struct dr_fused fused_of(const struct dr_node *n) {
+    const bool fuses = n->op->flags & (DR_OP_FUSES | DR_OP_FUSES_NORM | DR_OP_FUSES_ADD);
+    return fuses ? *(const struct dr_fused *)n->attrs : (struct dr_fused){0};
+}
+/* Its inputs but for those that follow from that. */
+static uint32_t own_inputs(const struct dr_node *n) {
+    const struct dr_fused f = fused_of(n);
+    return n->n_in - (f.norm ? 4 : 0) - (f.add ? 1 : 0);
+}
+
+/* Element i of a product with its bias, through norm, add and activation. */
+static double finished(const struct lab_case *c, const struct dr_node *n, int64_t i, double v) {
+    const struct dr_fused f = fused_of(n);
+    const uint32_t own = own_inputs(n);
+    const int64_t k = i % dr_last(&c->r.g->value.at[n->out[0]]);
+    if (f.norm) {
+        const float *weight = c->r.at[n->in[own]], *bias = c->r.at[n->in[own + 1]];
+        const float *mean = c->r.at[n->in[own + 2]], *var = c->r.at[n->in[own + 3]];
+        v = (v - mean[k]) / sqrt(var[k] + f.eps) * weight[k] + bias[k];
+    }
+    if (f.add) {
+        v += ((const float *)c->r.at[n->in[n->n_in - 1]])[i];
+    }
+    return activated(v, f.activation);
 }
 
 /* x [m, in], w [out, in], b [out] or NULL -> y [m, out]; and its gradients. */
@@ -247,7 +278,7 @@ static double *reference(const struct lab_case *c, const struct dr_node *n, doub
     double *y = malloc((size_t)(elements + 1) * sizeof *y), sum = 0;
     float *in[3] = {0};
     DR_ASSERT(y);
-    for (uint32_t i = 0; i < n->n_in && i < 3; i++) {
+    for (uint32_t i = 0; i < own_inputs(n) && i < 3; i++) {
         in[i] = c->r.at[n->in[i]];
     }
     if (!refer(c, n, in, y)) {
@@ -256,7 +287,7 @@ static double *reference(const struct lab_case *c, const struct dr_node *n, doub
     }
     double *squares = malloc((size_t)(elements + 1) * sizeof *squares);
     DR_ASSERT(squares);
-    for (uint32_t i = 0; i < n->n_in && i < 3; i++) {
+    for (uint32_t i = 0; i < own_inputs(n) && i < 3; i++) {
         const int64_t count = dr_elements(&c->r.g->value.at[n->in[i]]);
         in[i] = malloc((size_t)(count + 1) * sizeof *in[i]);
         DR_ASSERT(in[i]);
@@ -266,9 +297,8 @@ static double *reference(const struct lab_case *c, const struct dr_node *n, doub
         }
     }
     refer(c, n, in, squares);
-    const bool activates = n->op->flags & DR_OP_FUSES;
     for (int64_t i = 0; i < elements; i++) {
-        y[i] = activated(y[i], activates ? *(const int32_t *)n->attrs : DR_ACT_NONE);
+        y[i] = finished(c, n, i, y[i]);
         sum += isfinite(squares[i]) ? squares[i] : 0;
     }
     *size = sqrt(sum);
@@ -318,8 +348,9 @@ static bool exact(const struct dr_node *n) {
             return true;
         }
     }
-    const int32_t act = strcmp(n->op->name, "add") == 0 ? *(const int32_t *)n->attrs : DR_ACT_FUSED;
-    return act != DR_ACT_FUSED && act != DR_ACT_TANH && act != DR_ACT_SIGMOID;
+    const int32_t act = fused_of(n).activation;
+    return strcmp(n->op->name, "add") == 0 &&
+           (act == DR_ACT_NONE || act == DR_ACT_RELU || act == DR_ACT_LEAKY_RELU);
 }
 
 static double item(enum dr_dtype t, const void *p, int64_t i) {

@@ -102,6 +102,7 @@ void lab_half_on_host(const struct dr_launch *l, struct dr_cpu *cpu);
 /* The groups of cases. */
 void lab_map_cases(struct lab *l);  /* sub ... sigmoid */
 void lab_loss_cases(struct lab *l); /* bce ... mean_iou */
+void lab_fused_cases(struct lab *l); /* kernels with all that the fuse pass gives them; chains */
 void lab_conv_cases(struct lab *l);
 void lab_conv_transpose_cases(struct lab *l);
 void lab_linear_cases(struct lab *l);

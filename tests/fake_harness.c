@@ -1,5 +1,6 @@
 /* The harness of fake_harness.h. */
 #include "tests/fake_harness.h"
+#include "graph/passes.h"
 #include "kernels/batch.h"
 #include "ops/common.h"
 #include <stdlib.h>
@@ -157,6 +158,28 @@ void rig_grad(struct rig *r, uint32_t node, const uint32_t *dy, const bool *need
     struct dr_grad c = {
         .g = r->g, .node = node, .dy = dy, .need = need, .dx = dx, .weight = weight};
     n.op->grad(&c);
+}
+
+void rig_fuse(struct rig *r) {
+    const struct dr_graph *old = r->g;
+    const char *why = "";
+    r->g = dr_pass_fuse(r->g, dr_ops());
+    const bool sound = dr_graph_verify(r->g, &why);
+    DR_ASSERT(sound);
+    if (r->g == old)
+        return;
+    void **at = calloc(r->g->value.n + 1, sizeof *at);
+    DR_ASSERT(at);
+    for (uint32_t v = 0; v < r->n_at; v++) {
+        const uint32_t id = dr_map_get(r->g->value_by_name, old->value.at[v].name);
+        if (id == DR_NONE)
+            free(r->at[v]);
+        else
+            at[id] = r->at[v];
+    }
+    free(r->at);
+    r->at = at;
+    r->n_at = r->g->value.n;
 }
 
 static void init_state(struct rig *r, uint32_t v) {

@@ -49,6 +49,8 @@ int64_t rig_elements(const struct rig *r, uint32_t value);
 void rig_grad(struct rig *r, uint32_t node, const uint32_t *dy, const bool *need, double weight,
               uint32_t *dx);
 
+/* The fuse pass over the rig's graph; values keep what they hold, ids change. */
+void rig_fuse(struct rig *r);
 /* States that were not set get their initial values (weights of HE_NORMAL: 0). */
 void rig_run(struct rig *r);
 void rig_run_node(struct rig *r, uint32_t node);

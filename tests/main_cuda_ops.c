@@ -312,7 +312,7 @@ int main(int argc, char **argv) {
                                             lab_step_cases,  lab_optimizer_cases,
                                             lab_shape_cases, lab_linear_cases,
                                             lab_conv_cases,  lab_conv_transpose_cases,
-                                            lab_cast_cases};
+                                            lab_cast_cases,  lab_fused_cases};
     for (size_t i = 0; i < DR_COUNT(groups); i++) {
         groups[i](&l);
     }

@@ -514,3 +514,63 @@ Test(conv, bits_do_not_depend_on_threads) {
         free(all[j]);
     }
 }
+
+/* One parameter a filter, all of them at once, bit for bit what separate passes give; full and
+ * partial vectors of filters, depthwise too. */
+Test(conv, epilogues_of_every_tile_set) {
+    static const struct {
+        int64_t c, k, groups;
+    } row[] = {{3, 64, 1}, {2, 5, 1}, {8, 40, 2}, {37, 37, 37}};
+    state = 9;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const struct dr_conv s = shape((struct dr_conv){.n = 2,
+                                                        .h = 7,
+                                                        .w = 9,
+                                                        .c = row[i].c,
+                                                        .k = row[i].k,
+                                                        .kh = 3,
+                                                        .kw = 2,
+                                                        .pt = 1,
+                                                        .groups = row[i].groups});
+        const int64_t n = y_size(&s), k = s.k;
+        float *x = random_floats(x_size(&s)), *w = random_floats(w_size(&s));
+        float *v[5], *add = random_floats(n);
+        for (int j = 0; j < 5; j++) {
+            v[j] = random_floats(k);
+        }
+        for (int64_t j = 0; j < k; j++) {
+            v[4][j] = v[4][j] * v[4][j] + 0.1f;
+        }
+        for (int parts = 0; parts < 8; parts++) {
+            const bool norm = parts & 1, sum = parts & 2, relu = parts & 4;
+            struct dr_epilogue e = {.bias = v[0], .add = sum ? add : NULL, .act = relu};
+            if (norm) {
+                e.norm_weight = v[1], e.norm_bias = v[2], e.norm_mean = v[3], e.norm_var = v[4];
+                e.eps = 1e-3;
+            }
+            EACH_TILES(t) {
+                float *want = fprop(&no_pool, t, &s, x, w, v[0], NONE), *y = nan_floats(n);
+                void *ws = nan_bytes((size_t)dr_conv_fprop_workspace(&s));
+                for (int64_t j = 0; j < n; j++) {
+                    const int64_t f = j % k;
+                    if (norm) {
+                        const float scale = (float)(v[1][f] / sqrt((double)v[4][f] + 1e-3));
+                        want[j] = (want[j] - v[3][f]) * scale + v[2][f];
+                    }
+                    want[j] = sum ? want[j] + add[j] : want[j];
+                    want[j] = relu && want[j] <= 0 ? 0 : want[j];
+                }
+                dr_conv_fprop(&no_pool, t, &s, x, w, &e, y, ws);
+                cr_expect_eq(memcmp(y, want, (size_t)n * sizeof *y), 0, "row %zu, parts %d, %s", i,
+                             parts, dr_tiles_name(t));
+                free(ws);
+                free(y);
+                free(want);
+            }
+        }
+        void *const all[] = {x, w, add, v[0], v[1], v[2], v[3], v[4]};
+        for (size_t j = 0; j < sizeof all / sizeof *all; j++) {
+            free(all[j]);
+        }
+    }
+}
