@@ -7,8 +7,10 @@
  * readback. node->cls covers the new nodes too.
  *
  * A value that is used more than once gets its contributions in that order of visits, summed by one
- * "add" node, left to right: the same bits on every schedule. Frozen weights get no gradient; a
- * frozen node passes one on only where something trainable is above it. */
+ * "add" node, left to right: the same bits on every schedule. With loss scaling each loss's
+ * gradient is multiplied by the scale before anything reads it, and the updates take the scale out
+ * again. Frozen weights get no gradient; a frozen node passes one on only where something trainable
+ * is above it. */
 #include "graph/gradients.h"
 #include "graph/builtin.h"
 #include <string.h>
@@ -120,6 +122,18 @@ static bool needs_of(struct tape *t, uint32_t node, bool *need) {
     return any;
 }
 
+/* The gradient of a loss by its operand i, times the scale. */
+static uint32_t scaled(const struct tape *t, struct dr_grad *c, uint32_t i) {
+    struct dr_graph *g = t->g;
+    const struct dr_op *cast = dr_op_find(t->ops, "cast");
+    DR_ASSERT(cast);
+    const struct dr_cast_attrs attrs = {.scaled = 1};
+    const uint32_t in[] = {c->dx[i], g->loss_scale};
+    const char *suffix = i == 0 ? "scaled" : dr_printf(g->arena, "scaled%u", i);
+    const uint32_t n = dr_grad_emit(c, suffix, cast, &attrs, in, 2);
+    return g->node.at[n].out[0];
+}
+
 static void visit(struct tape *t, uint32_t node) {
     struct dr_graph *g = t->g;
     const struct dr_node n = g->node.at[node]; /* g->node moves as nodes are added */
@@ -151,6 +165,9 @@ static void visit(struct tape *t, uint32_t node) {
     n.op->grad(&c);
     for (uint32_t i = 0; i < n.n_in; i++) {
         if (need[i] && c.dx[i] != DR_NONE) {
+            if (loss && g->loss_scale != DR_NONE) {
+                c.dx[i] = scaled(t, &c, i);
+            }
             DR_ASSERT(dr_shape_equal(&g->value.at[c.dx[i]].shape, &g->value.at[n.in[i]].shape));
             *dr_push(g->arena, &t->sum[n.in[i]].of) = c.dx[i];
         }
@@ -205,12 +222,17 @@ struct dr_graph *dr_pass_gradients(struct dr_graph *g, const struct dr_op_table 
         return g;
     }
     struct tape t = start(g, ops);
+    const uint32_t good = g->scaling.initial > 0 ? dr_add_scaling(g) : DR_NONE;
     walk_back(&t);
     if (!t.ok) {
         return NULL;
     }
-    const struct dr_updates u = {
-        .g = g, .ops = ops, .n_nodes = t.n_nodes, .n_values = t.n_values, .grad = t.grad};
+    const struct dr_updates u = {.g = g,
+                                 .ops = ops,
+                                 .n_nodes = t.n_nodes,
+                                 .n_values = t.n_values,
+                                 .grad = t.grad,
+                                 .good = good};
     if (!dr_emit_updates(&u)) {
         return NULL;
     }

@@ -72,7 +72,7 @@ struct dr_graph *dr_graph_create(struct dr_arena *a, struct dr_diag *d, const ch
     g->arena = a;
     g->diag = d;
     g->name = dr_strdup(a, name);
-    g->header = g->total_loss = g->health = g->readback = DR_NONE;
+    g->header = g->total_loss = g->health = g->loss_scale = g->readback = DR_NONE;
     g->half = DR_F32;
     g->value_by_name = dr_map_create(a);
     return g;
@@ -86,6 +86,7 @@ struct dr_graph *dr_graph_like(const struct dr_graph *g) {
     to->clip_norm = g->clip_norm;
     to->tf32 = g->tf32;
     to->half = g->half;
+    to->scaling = g->scaling;
     for (uint32_t i = 0; i < g->subgraph.n; i++) {
         *dr_push(to->arena, &to->subgraph) = g->subgraph.at[i];
     }

@@ -44,12 +44,14 @@ enum dr_meaning { DR_PLAIN, DR_IMAGE, DR_MASK, DR_LABEL, DR_HEADER };
 enum dr_state_class {
     DR_WEIGHT, /* a learnable tensor, saved */
     DR_BUFFER, /* running statistics, saved */
-    DR_MOMENT, /* optimizer state */
-    DR_HEALTH, /* int64 {bad, step}: not 0 once a loss was not finite; then M is frozen */
+    DR_MOMENT, /* of optimizers and of loss scaling: in checkpoints alone */
+    DR_HEALTH, /* int64 {bad, step}: 1 once a loss was not finite: then M is frozen; 2: in this step
+                  alone, with loss scaling */
 };
 struct dr_init {
-    enum { DR_INIT_ZERO, DR_INIT_ONE, DR_INIT_HE_NORMAL } kind;
+    enum { DR_INIT_ZERO, DR_INIT_ONE, DR_INIT_HE_NORMAL, DR_INIT_NUMBER } kind;
     int64_t fan_in; /* DR_INIT_HE_NORMAL: std = sqrt(2 / fan_in) */
+    double number;  /* DR_INIT_NUMBER, of f32 */
 };
 
 struct dr_value {
@@ -152,6 +154,14 @@ struct dr_optimizer {
     struct dr_mark mark;
 };
 
+/* Dynamic loss scaling (torch.amp.GradScaler): gradients are those of the loss times a scale, so
+ * that small ones survive in fp16; `interval` good steps in a row raise it. */
+struct dr_loss_scaling {
+    double initial; /* 0: none */
+    double growth, backoff;
+    int64_t interval;
+};
+
 struct dr_graph {
     struct dr_arena *arena;
     struct dr_diag *diag;
@@ -169,8 +179,10 @@ struct dr_graph {
     uint32_t header;         /* value of the batch header */
     uint32_t total_loss;     /* f32 scalar, or DR_NONE */
     uint32_t health;         /* state, or DR_NONE */
+    uint32_t loss_scale;     /* state, f32 [], or DR_NONE */
     uint32_t readback;       /* node, or DR_NONE */
     double clip_norm;        /* 0: none */
+    struct dr_loss_scaling scaling;
     bool tf32; /* convolutions and matrix products may round operands to tf32, where a device can */
     enum dr_dtype half; /* DR_F16, DR_BF16: how activations and copies of weights are stored where
                            the ops permit it (the precision pass); DR_F32: none of it */

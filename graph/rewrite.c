@@ -141,6 +141,7 @@ static void copy_fields(const struct dr_graph *g, struct dr_graph *ng, const str
     ng->header = mapped(m->value, g->header);
     ng->total_loss = mapped(m->value, g->total_loss);
     ng->health = mapped(m->value, g->health);
+    ng->loss_scale = mapped(m->value, g->loss_scale);
     ng->readback = mapped(m->node, g->readback);
 }
 

@@ -1,4 +1,5 @@
-/* What follows the backward pass in a step, in this order: guard, clip, one learning rate for each
+/* What follows the backward pass in a step, in this order: guard, clip (with loss scaling: clip,
+ * guard, which reads what clip says of the gradients), one learning rate for each
  * optimizer in use, the optimizers in the order of their first weights, running statistics,
  * readback.
  *
@@ -6,6 +7,7 @@
  * they write nothing. Frozen weights appear in none of it, not even in the norm that is clipped. */
 #include "graph/gradients.h"
 #include "graph/builtin.h"
+#include <math.h>
 #include <string.h>
 
 struct emitter {
@@ -58,6 +60,19 @@ static bool check_reached(const struct emitter *e) {
     return any || dr_error(g->diag, mark, "nothing to train: no loss reaches a trainable weight");
 }
 
+uint32_t dr_add_scaling(struct dr_graph *g) {
+    const struct dr_mark mark = {0};
+    const char *name = free_name(g, "train", "scale");
+    g->loss_scale = dr_graph_value(g, name, DR_STATE, DR_F32, (struct dr_shape){0}, mark);
+    g->value.at[g->loss_scale].cls = DR_MOMENT;
+    g->value.at[g->loss_scale].init =
+        (struct dr_init){.kind = DR_INIT_NUMBER, .number = g->scaling.initial};
+    const uint32_t good =
+        dr_graph_value(g, free_name(g, name, "good"), DR_STATE, DR_I64, (struct dr_shape){0}, mark);
+    g->value.at[good].cls = DR_MOMENT;
+    return good;
+}
+
 static void emit_guard(struct emitter *e) {
     struct dr_graph *g = e->g;
     const struct dr_mark mark = {0};
@@ -65,19 +80,30 @@ static void emit_guard(struct emitter *e) {
         dr_graph_value(g, free_name(g, "train", "health"), DR_STATE, DR_I64, DR_SHAPE(2), mark);
     g->value.at[g->health].cls = DR_HEALTH;
     DR_ASSERT(g->total_loss != DR_NONE && g->header != DR_NONE);
-    const uint32_t in[] = {g->total_loss, g->header, g->health};
-    emit_one(e, "train:guard", op_of(e, "guard"), NULL, in, 3, mark);
+    if (g->loss_scale == DR_NONE) {
+        const uint32_t in[] = {g->total_loss, g->header, g->health};
+        emit_one(e, "train:guard", op_of(e, "guard"), NULL, in, 3, mark);
+    } else {
+        const struct dr_guard_scaled_attrs attrs = {.scaling = g->scaling};
+        const uint32_t in[] = {g->total_loss, g->header,     e->clip,
+                               g->health,     g->loss_scale, e->u->good};
+        emit_one(e, "train:guard", op_of(e, "guard_scaled"), &attrs, in, 6, mark);
+    }
 }
 
 static void emit_clip(struct emitter *e) {
     struct dr_graph *g = e->g;
-    uint32_t *in = DR_NEW_N(g->arena, uint32_t, e->u->n_values), n = 0;
+    uint32_t *in = DR_NEW_N(g->arena, uint32_t, (size_t)e->u->n_values + 1), n = 0;
     for (uint32_t v = 0; v < e->u->n_values; v++) {
         if (is_trained(e, v)) {
             in[n++] = e->u->grad[v];
         }
     }
-    const struct dr_clip_attrs attrs = {.max_norm = g->clip_norm};
+    const struct dr_clip_attrs attrs = {.max_norm = g->clip_norm > 0 ? g->clip_norm : INFINITY,
+                                        .scaled = g->loss_scale != DR_NONE};
+    if (attrs.scaled) {
+        in[n++] = g->loss_scale;
+    }
     const uint32_t id = emit_one(e, free_name(g, "train", "clip"), op_of(e, "clip"), &attrs, in, n,
                                  (struct dr_mark){0});
     e->clip = g->node.at[id].out[0];
@@ -198,7 +224,7 @@ static void emit_tracks(struct emitter *e) {
 
 static void emit_readback(struct emitter *e) {
     struct dr_graph *g = e->g;
-    uint32_t *in = DR_NEW_N(g->arena, uint32_t, 3 + 2 * (size_t)g->term.n), n = 0;
+    uint32_t *in = DR_NEW_N(g->arena, uint32_t, 4 + 2 * (size_t)g->term.n), n = 0;
     in[n++] = g->total_loss;
     for (uint32_t i = 0; i < g->term.n; i++) {
         if (!g->term.at[i].metric) {
@@ -207,6 +233,9 @@ static void emit_readback(struct emitter *e) {
         in[n++] = g->term.at[i].partial;
     }
     in[n++] = g->health;
+    if (g->loss_scale != DR_NONE) {
+        in[n++] = g->loss_scale;
+    }
     in[n++] = g->header;
     g->readback = dr_graph_emit(g, "readback", op_of(e, "readback"), NULL, in, n, DR_ROLE_READBACK,
                                 (struct dr_mark){0});
@@ -217,8 +246,12 @@ bool dr_emit_updates(const struct dr_updates *u) {
     if (!check_reached(&e)) {
         return false;
     }
+    const bool scaled = u->g->loss_scale != DR_NONE;
+    if (scaled) {
+        emit_clip(&e);
+    }
     emit_guard(&e);
-    if (u->g->clip_norm > 0) {
+    if (u->g->clip_norm > 0 && !scaled) {
         emit_clip(&e);
     }
     emit_rates(&e);

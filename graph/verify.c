@@ -126,8 +126,9 @@ static bool is_value(const struct dr_graph *g, uint32_t v, bool none) {
 static bool check_graph(const struct check *c) {
     const struct dr_graph *g = c->g;
     if (!is_value(g, g->header, true) || !is_value(g, g->total_loss, true) ||
-        !is_value(g, g->health, true) || (g->readback != DR_NONE && g->readback >= g->node.n)) {
-        return breach(c, "the graph's header, total loss, health or readback is out of range");
+        !is_value(g, g->health, true) || !is_value(g, g->loss_scale, true) ||
+        (g->readback != DR_NONE && g->readback >= g->node.n)) {
+        return breach(c, "the graph's header, total loss, health, loss scale or readback is out of range");
     }
     for (uint32_t i = 0; i < g->input.n; i++) {
         if (!is_value(g, g->input.at[i], true)) {

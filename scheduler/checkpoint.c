@@ -174,7 +174,7 @@ static bool find_moments(struct dr_session *s) {
             continue;
         const struct dr_tensor *t = dr_safetensors_find(s->checkpoint, v->name);
         if (!t)
-            good = wrong(s, "it has no '%s': another optimizer wrote it", v->name);
+            good = wrong(s, "it has no '%s': another optimizer or precision wrote it", v->name);
         else if (!same_shape(v, t))
             good = wrong(s, "'%s' is %s; the model has %s %s", v->name, dr_tensor_text(s->arena, t),
                          dr_dtype_name(v->dtype), dr_shape_text(s->arena, &v->shape));

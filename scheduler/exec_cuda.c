@@ -5,6 +5,7 @@
  * each other in its order and nothing on the host waits. The host learns of progress from sequence
  * tags in mapped pinned memory (kernels/cuda/tags.cu); after each block a side stream, which
  * nothing waits for, calls back so that a sleeping run loop looks at them. */
+#include "ops/common.h"
 #include "scheduler/device_cuda.h"
 #include "scheduler/trace_cuda.h"
 
@@ -342,8 +343,9 @@ static int check_outputs(struct cuda_exec *e, uint32_t phase, uint32_t v, bool *
     *e->flag = 0;
     for (uint32_t o = 0; o < n->n_out && !err; o++) {
         const struct dr_value *out = &e->g->value.at[n->out[o]];
-        if (out->dtype == DR_F32) {
-            err = dr_cuda_check_finite(operands(e, phase, v)[n->n_in + o], out->bytes / 4, e->flag,
+        if (out->dtype == DR_F32 || out->dtype == DR_F16 || out->dtype == DR_BF16) {
+            err = dr_cuda_check_finite(dr_type_of(out), operands(e, phase, v)[n->n_in + o],
+                                       out->bytes / (int64_t)dr_dtype_bytes(out->dtype), e->flag,
                                        e->ctx[0].stream);
         }
     }

@@ -229,6 +229,9 @@ static int run_mode(struct dr_cli *c, struct dr_session *s) {
             dr_text_add(&text, "%s", text.n ? "; eval " : "eval ");
             dr_report_numbers(&r.eval, false, &text);
         }
+        if (r.loss_scale > 0)
+            dr_text_add(&text, "%sloss scale %g, %lld step%s skipped", text.n ? "\n" : "",
+                        r.loss_scale, (long long)r.skipped, r.skipped == 1 ? "" : "s");
         dr_text_add(&text, "%smemory: ", text.n ? "\n" : "");
         dr_report_memory(s, &text);
         dr_cli_result(c, "%s\n", text.at);

@@ -32,6 +32,10 @@ static void add_run(json_t *j, const struct dr_session *s, const struct dr_resul
     json_object_set_new(j, "seconds", number(r->seconds));
     json_object_set_new(j, "steps_per_s", number(rate));
     json_object_set_new(j, "images_per_s", number(rate * (double)s->main.graph->batch));
+    if (r->loss_scale > 0) {
+        json_object_set_new(j, "loss_scale", number(r->loss_scale));
+        json_object_set_new(j, "skipped_steps", json_integer(r->skipped));
+    }
     json_object_set_new(j, "losses",
                         losses(s->mode == DR_MODE_TRAIN || !r->evaluated ? &r->train : &r->eval));
     json_object_set_new(j, "metrics",

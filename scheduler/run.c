@@ -1,6 +1,7 @@
 /* The run loop: epochs, evaluations, results, and what happens when a loss is not finite. */
 #include "scheduler/run.h"
 
+#include "kernels/guard.h"
 #include "scheduler/keep.h"
 #include "scheduler/outputs.h"
 
@@ -35,12 +36,21 @@ void dr_tally_reset(struct dr_tally *t) {
     t->steps = 0;
 }
 
+/* Loss scaling updates nothing in this step, and goes on with a smaller scale. */
+static bool is_skipped(const struct dr_record *r) {
+    const struct dr_graph *g = r->plan->g;
+    const int64_t *health = g->health == DR_NONE ? NULL : dr_record_value(r, g->health);
+    return health && health[0] == DR_HEALTH_SKIP;
+}
+
 void dr_tally_add(struct dr_tally *t, const struct dr_record *r) {
+    const float *total = t->g->total_loss == DR_NONE ? NULL : dr_record_value(r, t->g->total_loss);
+    const bool void_step = is_skipped(r) && total && !isfinite(*total);
     uint32_t loss = 0;
     for (uint32_t i = 0; i < t->g->term.n; i++) {
         const struct dr_term *term = &t->g->term.at[i];
         const double *partial = dr_record_value(r, term->partial);
-        for (uint32_t k = 0; partial && k < partial_items(t->g, i); k++)
+        for (uint32_t k = 0; partial && !void_step && k < partial_items(t->g, i); k++)
             t->sum[i][k] += partial[k];
         if (term->metric)
             continue;
@@ -49,7 +59,6 @@ void dr_tally_add(struct dr_tally *t, const struct dr_record *r) {
                                : partial ? partial[0] / partial[1]
                                          : (double)NAN;
     }
-    const float *total = t->g->total_loss == DR_NONE ? NULL : dr_record_value(r, t->g->total_loss);
     t->total_last = total ? (double)*total : (double)NAN;
     t->steps++;
 }
@@ -78,6 +87,7 @@ struct pass {
     struct dr_tally *tally;
     struct dr_keep *keep;             /* training; NULL */
     struct dr_outputs_files *outputs; /* inference; NULL */
+    struct dr_results *results;       /* training; NULL */
     int64_t bad_step;                 /* -1: all finite */
     int64_t batches;                  /* training: epochs are reported; 0 */
     int64_t end;
@@ -87,9 +97,14 @@ static bool on_record(const struct dr_record *r, void *ctx) {
     struct pass *p = ctx;
     const struct dr_graph *g = r->plan->g;
     const int64_t *health = g->health == DR_NONE ? NULL : dr_record_value(r, g->health);
-    if (health && health[0]) {
+    if (health && health[0] == DR_HEALTH_BAD) {
         p->bad_step = health[1];
         return false;
+    }
+    if (p->results && g->loss_scale != DR_NONE) {
+        const float *scale = dr_record_value(r, g->loss_scale);
+        p->results->loss_scale = (double)*scale;
+        p->results->skipped += is_skipped(r);
     }
     if (p->w && p->w->record && !p->w->record(p->w->ctx, r))
         return false;
@@ -127,9 +142,12 @@ static bool report_bad_step(struct dr_session *s, int64_t step) {
     if (b->n_valid > shown)
         snprintf(samples + at, sizeof samples - at, " and %u more", b->n_valid - shown);
     const char *name = node == DR_NONE ? NULL : s->main.graph->node.at[node].name;
-    dr_session_fail(s, DR_FAILED, "step %lld: the loss is not finite; %s%s%s; samples %s",
-                    (long long)step, name ? "first at node '" : "no node's values are at fault",
-                    name ? name : "", name ? "'" : "", samples);
+    const bool scaled = s->main.graph->loss_scale != DR_NONE;
+    dr_session_fail(s, DR_FAILED, "step %lld: the loss%s is not finite%s; %s%s%s; samples %s",
+                    (long long)step, scaled ? " or a gradient" : "",
+                    scaled ? ", at the least loss scale" : "",
+                    name ? "first at node '" : "no node's values are at fault", name ? name : "",
+                    name ? "'" : "", samples);
     s->status.node = node;
     return false;
 }
@@ -169,6 +187,7 @@ static bool train(struct dr_session *s, int64_t steps, const struct dr_watcher *
     struct pass p = {.s = s, .w = w, .tally = &r->train, .bad_step = -1, .end = steps};
     p.batches = s->batches;
     p.keep = keep;
+    p.results = r;
     if (!dr_session_check(s, dr_lane_feed(&s->lane, (uint64_t)r->first, (uint64_t)steps)))
         return false;
     while (r->steps < steps) {

@@ -2,7 +2,8 @@
  *
  * Losses: per step the mean over the batch; per epoch the mean over its samples (sum and count
  * added up over the batches), which is also what the results hold: the mean over the last epoch
- * (or what was run of it). Metrics: of the last evaluation. */
+ * (or what was run of it); a step that loss scaling skipped counts only if its loss is finite.
+ * Metrics: of the last evaluation. */
 #ifndef DR_SCHEDULER_RUN_H
 #define DR_SCHEDULER_RUN_H
 
@@ -42,6 +43,8 @@ struct dr_results {
     double seconds; /* of the steps, without evaluations */
     struct dr_tally train, eval;
     bool evaluated;
+    double loss_scale; /* after the last step; 0: losses are not scaled */
+    int64_t skipped;   /* steps that updated nothing, because gradients were not finite */
 };
 
 /* Trains up to step `steps` (0: as the YAML says) and keeps what the YAML and the command line want

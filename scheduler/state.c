@@ -46,7 +46,11 @@ static void ones(const struct dr_value *v, void *to) {
 
 void dr_state_initial(const struct dr_value *v, uint64_t seed, void *to) {
     memset(to, 0, (size_t)v->bytes);
-    if (v->init.kind == DR_INIT_HE_NORMAL) {
+    if (v->init.kind == DR_INIT_NUMBER) {
+        DR_ASSERT(v->dtype == DR_F32);
+        for (int64_t i = 0; i < v->bytes / (int64_t)sizeof(float); i++)
+            ((float *)to)[i] = (float)v->init.number;
+    } else if (v->init.kind == DR_INIT_HE_NORMAL) {
         DR_ASSERT(v->dtype == DR_F32);
         he_normal(v, seed, to);
     } else if (v->init.kind == DR_INIT_ONE) {

@@ -228,6 +228,31 @@ static void guards(struct lab *l) {
     }
 }
 
+/* Losses and factors that are finite or not, in every health, at the least scale and above it,
+ * before the scale grows and not. */
+static void scaled_guards(struct lab *l) {
+    static const float total[] = {1, NAN, INFINITY}, factor[] = {0.25F, NAN}, scale[] = {1, 1024};
+    for (size_t i = 0; i < DR_COUNT(total) * 2 * 3 * 2 * 2; i++) {
+        const size_t of = i % DR_COUNT(total), k = i / DR_COUNT(total);
+        const int64_t bad = (int64_t)(k / 2 % 3), good = k / 12 % 2 ? 3 : 4;
+        struct lab_case c = lab_case(l, 3);
+        snprintf(c.label, sizeof c.label, "scaled guard %zu", i);
+        rig_header(&c.r, 41, 3);
+        const uint32_t in[] = {
+            lab_floats(&c, "total", scalar, &total[of]),
+            c.r.g->header,
+            lab_floats(&c, "factor", scalar, &factor[k % 2]),
+            rig_state(&c.r, "health", DR_HEALTH, DR_I64, DR_SHAPE(2),
+                      (const int64_t[]){bad, 3 * bad}),
+            rig_state(&c.r, "scale", DR_MOMENT, DR_F32, scalar, &scale[k / 6 % 2]),
+            rig_state(&c.r, "good", DR_MOMENT, DR_I64, scalar, &good),
+        };
+        const struct dr_guard_scaled_attrs attrs = {{65536, 2, 0.5, 5}};
+        rig_node(&c.r, "guard", "guard_scaled", &attrs, in, 6);
+        lab_check(&c);
+    }
+}
+
 static void totals(struct lab *l) {
     static const uint32_t count[] = {1, 2, 3, 16, 17, 128, 129, 300};
     for (size_t i = 0; i < DR_COUNT(count); i++) {
@@ -248,12 +273,13 @@ static void totals(struct lab *l) {
 
 static void clips(struct lab *l) {
     static const int64_t size[] = {1, 16383, 16384, 16385, 100000, 7};
-    static const double most[] = {1e-3, 1, 1e6};
-    for (size_t i = 0; i < DR_COUNT(most); i++) {
+    static const double most[] = {1e-3, 1, 1e6, (double)INFINITY};
+    for (size_t i = 0; i < 2 * DR_COUNT(most); i++) {
+        const bool scaled = i % 2;
         for (uint32_t n = 1; n <= DR_COUNT(size); n++) {
             for (int bad = 0; bad < 2; bad++) {
                 struct lab_case c = lab_case(l, 1);
-                uint32_t in[DR_COUNT(size)];
+                uint32_t in[DR_COUNT(size) + 1];
                 for (uint32_t k = 0; k < n; k++) {
                     in[k] =
                         lab_floats(&c, dr_printf(c.r.g->arena, "g%u", k), DR_SHAPE(size[k]), NULL);
@@ -261,18 +287,29 @@ static void clips(struct lab *l) {
                 if (bad) {
                     rig_f32(&c.r, in[n - 1])[size[n - 1] - 1] = n % 2 ? NAN : INFINITY;
                 }
-                const struct dr_clip_attrs attrs = {.max_norm = most[i]};
-                snprintf(c.label, sizeof c.label, "clip of %u gradients to %g", n, most[i]);
-                rig_node(&c.r, "clip", "clip", &attrs, in, n);
+                in[n] = rig_state(&c.r, "scale", DR_MOMENT, DR_F32, scalar, (float[]){256});
+                const struct dr_clip_attrs attrs = {.max_norm = most[i / 2], .scaled = scaled};
+                snprintf(c.label, sizeof c.label, "clip of %u gradients to %g%s", n, most[i / 2],
+                         scaled ? ", scaled" : "");
+                rig_node(&c.r, "clip", "clip", &attrs, in, n + scaled);
                 lab_check(&c);
             }
         }
     }
+    struct lab_case many = lab_case(l, 1); /* more than one launch takes */
+    uint32_t in[300];
+    for (uint32_t k = 0; k < DR_COUNT(in); k++) {
+        in[k] = lab_floats(&many, dr_printf(many.r.g->arena, "g%u", k),
+                           DR_SHAPE(size[k % 5] % 40000), NULL);
+    }
+    rig_node(&many.r, "clip", "clip", &(struct dr_clip_attrs){.max_norm = 1}, in, DR_COUNT(in));
+    lab_check(&many);
 }
 
 void lab_step_cases(struct lab *l) {
     rates(l);
     guards(l);
+    scaled_guards(l);
     totals(l);
     clips(l);
 }

@@ -188,6 +188,8 @@ static void init_state(struct rig *r, uint32_t v) {
     const struct dr_value *s = &r->g->value.at[v];
     rig_set(r, v, NULL);
     memset(r->at[v], 0, (size_t)s->bytes);
+    if (s->init.kind == DR_INIT_NUMBER)
+        *(float *)r->at[v] = (float)s->init.number;
     if (s->init.kind == DR_INIT_ONE)
         for (int64_t i = 0; i < dr_elements(s); i++)
             ((float *)r->at[v])[i] = 1;

@@ -53,62 +53,6 @@ __global__ void lr_kernel(const struct dr_cuda_lr lr, const dr_batch *header, fl
     *out = (float)rate;
 }
 
-__global__ void guard_kernel(const float *total, const dr_batch *header, int64_t *health) {
-    if (health[0] == 0 && !isfinite(*total)) {
-        health[0] = 1;
-        health[1] = (int64_t)header->step;
-    }
-}
-
-/* Sum of `v` over a block of DR_THREADS in a fixed order; the result is thread 0's. */
-__device__ double block_sum(double v) {
-    __shared__ double part[DR_THREADS / 32];
-    for (int o = 16; o > 0; o >>= 1) {
-        v += __shfl_down_sync(0xffffffffu, v, o);
-    }
-    if (threadIdx.x % 32 == 0) {
-        part[threadIdx.x / 32] = v;
-    }
-    __syncthreads();
-    double sum = 0;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < DR_THREADS / 32; i++) {
-            sum += part[i];
-        }
-    }
-    return sum;
-}
-
-constexpr int64_t SQUARES = DR_CUDA_SQUARES;
-
-__global__ void squares_kernel(const float *x, int64_t n, double *partial) {
-    const int64_t first = (int64_t)blockIdx.x * SQUARES, last = min(first + SQUARES, n);
-    double sum = 0;
-    for (int64_t i = first + threadIdx.x; i < last; i += DR_THREADS) {
-        sum += (double)x[i] * x[i];
-    }
-    sum = block_sum(sum);
-    if (threadIdx.x == 0) {
-        partial[blockIdx.x] = sum;
-    }
-}
-
-__global__ void add_squares_kernel(const double *partial, int64_t n, bool start, double *squares) {
-    double sum = 0;
-    for (int64_t i = threadIdx.x; i < n; i += DR_THREADS) {
-        sum += partial[i];
-    }
-    sum = block_sum(sum);
-    if (threadIdx.x == 0) {
-        *squares = start ? sum : *squares + sum;
-    }
-}
-
-__global__ void clip_kernel(const double *squares, double max_norm, float *out) {
-    const double norm = sqrt(*squares);
-    *out = norm <= max_norm ? 1.0f : (float)(max_norm / (norm + 1e-6));
-}
-
 struct flip {
     bool horizontal, vertical;
     double p;
@@ -180,25 +124,6 @@ extern "C" int dr_cuda_total_loss(const void *const *loss, const double *weight,
 extern "C" int dr_cuda_lr(const struct dr_cuda_lr *lr, const struct dr_batch *header, float *out,
                           cudaStream_t s) {
     lr_kernel<<<1, 1, 0, s>>>(*lr, header, out);
-    return done();
-}
-
-extern "C" int dr_cuda_guard(const float *total, const struct dr_batch *header, int64_t *health,
-                             cudaStream_t s) {
-    guard_kernel<<<1, 1, 0, s>>>(total, header, health);
-    return done();
-}
-
-extern "C" int dr_cuda_add_squares(const float *x, int64_t n, bool first, double *partial,
-                                   double *squares, cudaStream_t s) {
-    const int64_t blocks = dr_cuda_square_blocks(n);
-    squares_kernel<<<(unsigned)blocks, DR_THREADS, 0, s>>>(x, n, partial);
-    add_squares_kernel<<<1, DR_THREADS, 0, s>>>(partial, blocks, first, squares);
-    return done();
-}
-
-extern "C" int dr_cuda_clip(const double *squares, double max_norm, float *out, cudaStream_t s) {
-    clip_kernel<<<1, 1, 0, s>>>(squares, max_norm, out);
     return done();
 }
 

@@ -26,16 +26,6 @@ struct dr_cuda_lr {
     int64_t warmup, every, total;
 };
 int dr_cuda_lr(const struct dr_cuda_lr *lr, const struct dr_batch *header, float *out, dr_stream s);
-int dr_cuda_guard(const float *total, const struct dr_batch *header, int64_t *health, dr_stream s);
-/* Sum of squares of one gradient added to squares[0] in double by fixed blocks; `first` starts at
- * 0. partial: dr_cuda_square_blocks(n) doubles. */
-#define DR_CUDA_SQUARES 16384 /* elements of one partial sum */
-static inline int64_t dr_cuda_square_blocks(int64_t n) {
-    return (n + DR_CUDA_SQUARES - 1) / DR_CUDA_SQUARES;
-}
-int dr_cuda_add_squares(const float *x, int64_t n, bool first, double *partial, double *squares,
-                        dr_stream s);
-int dr_cuda_clip(const double *squares, double max_norm, float *out, dr_stream s);
 
 /* ---- augmentation ---- */
 /* y[i] = x[i] flipped by sample i's draw; [n, h, w] pixels of `pixel` bytes. */

@@ -3,6 +3,8 @@
  * semantics. Also the two small tools of the executor: the look for non-finite values, and the
  * delay that tests plant. */
 #include "kernels/cuda/tags.h"
+#include "kernels/cuda/real.cuh"
+#include <type_traits>
 
 /* The writes of a block, or of an earlier kernel of the stream, come before this fence, and the
  * fence before the tag: whoever reads the tag (acquire) sees the record. */
@@ -42,10 +44,10 @@ static __global__ void tag_kernel(const struct dr_batch *header, unsigned long l
     publish(&tags[step % slots], step + 1);
 }
 
-static __global__ void finite_kernel(const float *x, int64_t n, int32_t *flag) {
+template <typename T> static __global__ void finite_kernel(const T *x, int64_t n, int32_t *flag) {
     const int64_t stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
-        if (!isfinite(x[i])) {
+        if (!isfinite(dr_load(x + i))) {
             *flag = 1;
         }
     }
@@ -80,10 +82,15 @@ extern "C" int dr_cuda_release(const struct dr_batch *header, unsigned long long
     return (int)cudaGetLastError();
 }
 
-extern "C" int dr_cuda_check_finite(const float *x, int64_t n, int32_t *flag, cudaStream_t s) {
+extern "C" int dr_cuda_check_finite(enum dr_type t, const void *x, int64_t n, int32_t *flag,
+                                    cudaStream_t s) {
     const int64_t blocks = (n + 255) / 256;
-    finite_kernel<<<(unsigned)(blocks < 1024 ? blocks : 1024), 256, 0, s>>>(x, n, flag);
-    return (int)cudaGetLastError();
+    return dr_real(t, [&](auto *zero) {
+        using T = std::remove_pointer_t<decltype(zero)>;
+        finite_kernel<<<(unsigned)(blocks < 1024 ? blocks : 1024), 256, 0, s>>>((const T *)x, n,
+                                                                                flag);
+        return (int)cudaGetLastError();
+    });
 }
 
 extern "C" int dr_cuda_delay(uint32_t us, cudaStream_t s) {

@@ -5,6 +5,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/cuda/stream.h"
+#include "kernels/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,8 +26,8 @@ int dr_cuda_readback(const struct dr_readback_args *a, dr_stream s);
 /* released[header.step mod slots] = header.step + 1 in mapped host memory. */
 int dr_cuda_release(const struct dr_batch *header, unsigned long long *released, uint32_t slots,
                     dr_stream s);
-/* *flag (device) = 1 if any of n floats is not finite; never clears it. */
-int dr_cuda_check_finite(const float *x, int64_t n, int32_t *flag, dr_stream s);
+/* *flag (device) = 1 if any of n numbers is not finite; never clears it. */
+int dr_cuda_check_finite(enum dr_type t, const void *x, int64_t n, int32_t *flag, dr_stream s);
 /* Busy-waits for about `us` microseconds on the device: tests plant it between nodes. */
 int dr_cuda_delay(uint32_t us, dr_stream s);
 
