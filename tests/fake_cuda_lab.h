@@ -100,8 +100,8 @@ struct dr_value *lab_half_values(const struct dr_graph *g, const struct dr_node 
 void lab_half_on_host(const struct dr_launch *l, struct dr_cpu *cpu);
 
 /* The groups of cases. */
-void lab_map_cases(struct lab *l);  /* sub ... sigmoid */
-void lab_loss_cases(struct lab *l); /* bce ... mean_iou */
+void lab_map_cases(struct lab *l);   /* sub ... sigmoid */
+void lab_loss_cases(struct lab *l);  /* bce ... mean_iou */
 void lab_fused_cases(struct lab *l); /* kernels with all that the fuse pass gives them; chains */
 void lab_conv_cases(struct lab *l);
 void lab_conv_transpose_cases(struct lab *l);
@@ -112,5 +112,6 @@ void lab_shape_cases(struct lab *l); /* pools, upsample, moves, argmax, dropout,
 void lab_step_cases(struct lab *l);  /* scalars of a step */
 void lab_cast_cases(struct lab *l);
 void lab_optimizer_cases(struct lab *l);
+void lab_augment_cases(struct lab *l); /* crops, rotations, colours, blur, mixing */
 
 #endif

@@ -305,14 +305,15 @@ int main(int argc, char **argv) {
     printf("on %s, %s, seed %llu\n", l.device.name, dr_dtype_name(l.half),
            (unsigned long long)l.random);
     fflush(stdout);
-    void (*const groups[])(struct lab *) = {pointwise_cases, lab_map_cases,
-                                            lab_loss_cases,  shape_cases,
-                                            pool_cases,      augment_cases,
-                                            lab_class_cases, lab_norm_cases,
-                                            lab_step_cases,  lab_optimizer_cases,
-                                            lab_shape_cases, lab_linear_cases,
-                                            lab_conv_cases,  lab_conv_transpose_cases,
-                                            lab_cast_cases,  lab_fused_cases};
+    void (*const groups[])(struct lab *) = {pointwise_cases,  lab_map_cases,
+                                            lab_loss_cases,   shape_cases,
+                                            pool_cases,       augment_cases,
+                                            lab_class_cases,  lab_norm_cases,
+                                            lab_step_cases,   lab_optimizer_cases,
+                                            lab_shape_cases,  lab_linear_cases,
+                                            lab_conv_cases,   lab_conv_transpose_cases,
+                                            lab_cast_cases,   lab_fused_cases,
+                                            lab_augment_cases};
     for (size_t i = 0; i < DR_COUNT(groups); i++) {
         groups[i](&l);
     }

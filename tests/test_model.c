@@ -85,26 +85,14 @@ static const char *from_tests(const char *name) {
 }
 
 /* ---- the six files that the format must express ---- */
-Test(model, six_files_lack_only_what_comes_later) {
-    static const struct {
-        const char *file, *want[10];
-    } cases[] = {
-        {"a_lenet.yaml", {NULL}}, {"b_resnet18.yaml", {"34:18: error: op 'random_resized_crop'"}},
-        {"c_unet.yaml", {NULL}},  {"d_siamese.yaml", {NULL}},
-        {"e_heads.yaml", {NULL}}, {"f_infer.yaml", {NULL}},
-    };
-    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+Test(model, six_files_load) {
+    static const char *const files[] = {"a_lenet.yaml",   "b_resnet18.yaml", "c_unet.yaml",
+                                        "d_siamese.yaml", "e_heads.yaml",    "f_infer.yaml"};
+    for (uint32_t i = 0; i < sizeof files / sizeof *files; i++) {
         diag = dr_diag_create(arena);
-        const bool loads = dr_model_load(arena, diag, dr_ops(), from_tests(cases[i].file), NULL, 0);
-        const char *all = dr_diag_text(diag);
-        uint32_t n = 0;
-        cr_expect_eq(loads, !cases[i].want[0], "%s:\n%s", cases[i].file, all);
-        for (; cases[i].want[n]; n++) {
-            cr_expect(strstr(all, cases[i].want[n]), "%s: '%s' is not in:\n%s", cases[i].file,
-                      cases[i].want[n], all);
-        }
-        cr_expect_eq(dr_diag_errors(diag), n, "%s:\n%s", cases[i].file, all);
-        cr_expect_eq(dr_diag_warnings(diag), 0, "%s:\n%s", cases[i].file, all);
+        cr_expect(dr_model_load(arena, diag, dr_ops(), from_tests(files[i]), NULL, 0), "%s",
+                  files[i]);
+        cr_expect_str_empty(dr_diag_text(diag));
     }
 }
 
