@@ -321,11 +321,12 @@ Test(cases, YML_01_numbers) {
 
 Test(cases, YML_02_names_and_booleans) {
     static const char *const names[] = {"no", "on", "y", "null", "~", "true", "1.0"};
-    struct cli_run r = tool("--check --json",
-                            MODEL("      no: {op: relu}\n      on: {op: relu, in: no}\n"
-                                  "      y: {op: relu, in: on}\n      null: {op: relu, in: y}\n"
-                                  "      ~: {op: relu, in: null}\n      true: {op: relu, in: ~}\n"
-                                  "      1.0: {op: relu, in: \"true\"}\n"));
+    struct cli_run r =
+        tool("--check --json",
+             MODEL("      no: {op: softmax}\n      on: {op: softmax, in: no}\n"
+                   "      y: {op: softmax, in: on}\n      null: {op: softmax, in: y}\n"
+                   "      ~: {op: softmax, in: null}\n      true: {op: softmax, in: ~}\n"
+                   "      1.0: {op: softmax, in: \"true\"}\n"));
     cr_assert_eq(r.code, 0, "%s", r.err);
     for (size_t i = 0; i < COUNT(names); i++) {
         char quoted[64];
@@ -617,13 +618,14 @@ Test(cases, DOT_01_names_from_yaml) {
     char yaml[4096];
     int n = snprintf(yaml, sizeof yaml, "%s", TOP NORM);
     for (size_t i = 0; i < COUNT(names); i++)
-        n += snprintf(yaml + n, sizeof yaml - (size_t)n, "      %s: {op: tanh}\n", names[i].yaml);
+        n +=
+            snprintf(yaml + n, sizeof yaml - (size_t)n, "      %s: {op: softmax}\n", names[i].yaml);
     snprintf(yaml + n, sizeof yaml - (size_t)n, "%s", TAIL TRAIN);
     struct cli_run r = tool("--dot -v", yaml);
     cr_assert_eq(r.code, 0, "%s", r.err);
     for (size_t i = 0; i < COUNT(names); i++) {
         char label[128];
-        snprintf(label, sizeof label, "[label=\"%s\\ntanh\\n[4, 8, 8, 3]\"", names[i].dot);
+        snprintf(label, sizeof label, "[label=\"%s\\nsoftmax\\n[4, 8, 8, 3]\"", names[i].dot);
         cr_expect(strstr(r.out, label), "%s is not in:\n%s", label, r.out);
     }
     cli_run_free(&r);
@@ -641,7 +643,7 @@ Test(cases, DOT_03_ten_thousand_nodes) {
     struct dr_text t = {.arena = a};
     dr_text_add(&t, TOP NORM);
     for (int i = 0; i < 10000; i++)
-        dr_text_add(&t, "      n%d: {op: tanh}\n", i);
+        dr_text_add(&t, "      n%d: {op: softmax}\n", i);
     dr_text_add(&t, TAIL TRAIN);
     for (int whole = 0; whole < 2; whole++) {
         struct cli_run r = tool(whole ? "--dot -v" : "--dot", t.at);
