@@ -55,6 +55,21 @@ static bool open_npy(struct dr_session *s, struct sink *k, const struct dr_value
     return !error || cannot(s, k->o->npy, strerror(error));
 }
 
+/* Two samples with one stem would be one file. */
+static bool stems_differ(struct dr_session *s, const struct sink *k) {
+    struct dr_arena *a = dr_arena_create();
+    struct dr_map *seen = dr_map_create(a);
+    bool good = true;
+    for (int64_t i = 0; i < dr_dataset_samples(s->data) && good; i++)
+        if (dr_map_put(seen, dr_dataset_stem(s->data, i), 0) != DR_NONE)
+            good = dr_error(s->diag, k->o->mark,
+                            "outputs.%s: png: two files have the stem '%s'; {index} counts the "
+                            "samples",
+                            k->o->name, dr_dataset_stem(s->data, i));
+    dr_arena_destroy(a);
+    return good;
+}
+
 /* [N, H, W] or [N, H, W, C] with 1 to 4 channels, of bytes or of floats from 0 to 1. */
 static bool open_png(struct dr_session *s, struct sink *k, const struct dr_value *v) {
     const struct dr_shape *d = &v->shape;
@@ -75,6 +90,8 @@ static bool open_png(struct dr_session *s, struct sink *k, const struct dr_value
                         "outputs.%s: png: no source of the data has file names for {stem}; "
                         "{index} counts the samples",
                         k->o->name);
+    if (strstr(k->o->png, "{stem}") && !stems_differ(s, k))
+        return false;
     k->height = (uint32_t)d->dim[1];
     k->width = (uint32_t)d->dim[2];
     k->channels = (uint32_t)channels;

@@ -1,6 +1,7 @@
 /* The loader under ThreadSanitizer: a consumer that is slower or faster than it, 1 or 4 threads,
  * rings of 2 to 8 slots; each step has the content that (seed, step) gives. Exit 0: all right. */
 #include "augment/data.h"
+#include "augment/image.h"
 #include "kernels/batch.h"
 
 #include <stdio.h>
@@ -17,6 +18,7 @@ static const struct dr_column_want want[2] = {
 static const size_t bytes[3] = {(size_t)BATCH * 16, (size_t)BATCH * 4,
                                 sizeof(struct dr_batch) + BATCH * sizeof(uint64_t)};
 
+/* Eight samples are pictures that the loader's threads decode and resize. */
 static struct dr_model *make_model(struct dr_arena *a, int64_t samples) {
     struct dr_model *m = DR_NEW(a, struct dr_model);
     m->arena = a;
@@ -32,6 +34,12 @@ static struct dr_model *make_model(struct dr_arena *a, int64_t samples) {
     for (uint32_t i = 0; i < 2; i++)
         *dr_push(a, &split->source) =
             (struct dr_source){.input = i, .kind = DR_SOURCE_SYNTHETIC, .rows = samples};
+    if (samples == 8) {
+        split->source.at[0].kind = DR_SOURCE_FILES;
+        split->source.at[0].path = DR_SOURCE_DIR "/tests/data/images/six?.png";
+        split->source.at[0].literal = sizeof DR_SOURCE_DIR;
+        split->source.at[0].fit = DR_FIT_RESIZE;
+    }
     return m;
 }
 
@@ -90,8 +98,8 @@ static void run(struct dr_arena *a, struct dr_dataset *s, uint32_t threads, uint
 /* 20 samples are 7 batches an epoch; 2 are one, so that every thread is in an epoch of its own and
  * they outnumber the permutations that are kept. */
 int main(void) {
-    static const int64_t samples[] = {20, 2};
-    for (int k = 0; k < 2; k++) {
+    static const int64_t samples[] = {20, 2, 8};
+    for (int k = 0; k < 3; k++) {
         struct dr_arena *a = dr_arena_create();
         struct dr_dataset *s = dr_dataset_open(a, make_model(a, samples[k]), 0, true);
         if (!s)

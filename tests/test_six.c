@@ -277,4 +277,11 @@ Test(six, f_infer) {
             cr_assert(mask[k] < 5);
     }
     dr_decoder_destroy(d);
+    /* Two files of one stem would be one mask. */
+    photo("in/a.jpeg", 30, 40, 1);
+    char args[1300];
+    snprintf(args, sizeof args, "--set data.infer.image.files=in/* %s", in("f_infer.yaml"));
+    r = cli_run(DR_BINARY, args);
+    cr_expect(r.code == 2 && strstr(r.err, "two files have the stem 'a'"), "%s", r.err);
+    cli_run_free(&r);
 }
