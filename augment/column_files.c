@@ -38,7 +38,7 @@ static bool want_of(struct dr_column *c, const struct dr_model *m) {
 }
 
 bool dr_column_open_files(struct dr_column *c, const struct dr_model *m) {
-    char why[128];
+    char why[512];
     if (!want_of(c, m))
         return false;
     if (!dr_files_list(m->arena, c->source, &c->all, why, sizeof why))
@@ -138,7 +138,7 @@ static bool number_folders(struct dr_column *c, const struct dr_column *of,
                         c->name, of->input->name);
     const struct dr_folders names = numbering(c, of, m, split);
     if (names.n < 2)
-        return dr_error(m->diag, s->mark, "%s: all files of %s lie in one folder, '%s'", c->name,
+        return dr_error(m->diag, s->mark, "%s: all of %s lies in one folder, '%s'", c->name,
                         of->name, names.name[0]);
     struct dr_map *number = dr_map_create(m->arena);
     for (uint32_t i = 0; i < names.n; i++)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- patterns ---- */
 
@@ -57,6 +58,12 @@ bool dr_files_list(struct dr_arena *a, const struct dr_source *s, struct dr_file
     for (uint32_t i = 0; i < n; i++) /* {a*,*b} finds ab twice */
         if (!out->n || strcmp(path[out->n - 1], path[i]) != 0)
             path[out->n++] = path[i];
+    struct stat st;
+    if (out->n == 1 && stat(path[0], &st) == 0 && S_ISDIR(st.st_mode)) {
+        snprintf(why, why_n, "it is a folder: '%s/*' would be all files in it",
+                 s->path + s->literal);
+        return false;
+    }
     dr_files_stems(a, out, false);
     return true;
 }

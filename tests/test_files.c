@@ -355,6 +355,9 @@ Test(files, order_of_a_pattern) {
     feed(&w, "image", DR_SOURCE_FILES, "*.jpeg", one_grey, DR_U8);
     refused(&w, "there is no such file");
     w = world(1);
+    feed(&w, "image", DR_SOURCE_FILES, ".", one_grey, DR_U8);
+    refused(&w, "it is a folder: './*' would be all files in it");
+    w = world(1);
     feed(&w, "image", DR_SOURCE_FILES, "*.png", DR_SHAPE(1, 1, 2), DR_U8);
     refused(&w, "feed images, u8 or u16 of [height, width, 1, 3 or 4], and masks");
     w = world(1);
@@ -516,7 +519,7 @@ Test(files, folders_that_are_refused) {
     struct world w = world(1);
     feed(&w, "image", DR_SOURCE_FILES, "train/*/*.png", one_grey, DR_U8);
     folders(&w);
-    refused(&w, "lie in one folder, 'cat'");
+    refused(&w, "lies in one folder, 'cat'");
     pixel("train/dog/1.png", 1);
     w = world(1);
     feed(&w, "image", DR_SOURCE_FILES, "train/*/*.png", one_grey, DR_U8);
