@@ -102,7 +102,7 @@ DR_CUDA_LAUNCHER batch_norm_cuda(const struct dr_launch *l, struct dr_cuda *cuda
     const int err = dr_cuda_norm_stats(rows, c, l->in[X], l->workspace, mean, var, cuda->stream);
     return err ? err
                : dr_cuda_norm_apply(rows, c, l->in[X], mean, var, l->in[WEIGHT], l->in[BIAS],
-                                    a->eps, a->fused.activation, l->out[0], cuda->stream);
+                                    a->eps, added(l), a->fused.activation, l->out[0], cuda->stream);
 }
 
 static void eval_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
@@ -116,7 +116,7 @@ DR_CUDA_LAUNCHER eval_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct batch_norm_attrs *a = l->node->attrs;
     const struct dr_value *x = dr_launch_in(l, X);
     return dr_cuda_norm_apply(rows_of(x), dr_last(x), l->in[X], l->in[RUNNING_MEAN],
-                              l->in[RUNNING_VAR], l->in[WEIGHT], l->in[BIAS], a->eps,
+                              l->in[RUNNING_VAR], l->in[WEIGHT], l->in[BIAS], a->eps, added(l),
                               a->fused.activation, l->out[0], cuda->stream);
 }
 
@@ -300,7 +300,7 @@ static void batch_norm_track(struct dr_graph *g, uint32_t node) {
 const struct dr_op dr_op_batch_norm_infer = {
     .name = "batch_norm_infer",
     .doc = "batch_norm by its running statistics.",
-    .flags = DR_OP_INTERNAL | DR_OP_ACTIVATION | DR_OP_FUSES,
+    .flags = DR_OP_INTERNAL | DR_OP_ACTIVATION | DR_OP_FUSES | DR_OP_FUSES_ADD,
     .attrs = batch_norm_attrs,
     .n_attrs = DR_COUNT(batch_norm_attrs),
     .attrs_bytes = sizeof(struct batch_norm_attrs),
@@ -318,7 +318,7 @@ const struct dr_op dr_op_batch_norm = {
     .name = "batch_norm",
     .doc = "Batch normalization over the last axis. In evaluation, inference and frozen parts by "
            "the running statistics, which then do not move.",
-    .flags = DR_OP_ACTIVATION | DR_OP_FUSES | DR_OP_WHOLE_BATCH,
+    .flags = DR_OP_ACTIVATION | DR_OP_FUSES | DR_OP_FUSES_ADD | DR_OP_WHOLE_BATCH,
     .attrs = batch_norm_attrs,
     .n_attrs = DR_COUNT(batch_norm_attrs),
     .attrs_bytes = sizeof(struct batch_norm_attrs),

@@ -81,11 +81,12 @@ __global__ void merge_kernel(int64_t n, int64_t c, int64_t rows, const float *x,
 
 __global__ void apply_kernel(int64_t n, int64_t c, const float *x, const float *mean,
                              const float *var, const float *gamma, const float *beta, double eps,
-                             int act, float *y) {
+                             const float *add, int act, float *y) {
     DR_GRID_LOOP(i, n) {
         const int64_t k = i % c;
         const float scale = (float)(1.0 / sqrt((double)var[k] + eps)) * gamma[k];
-        y[i] = dr_activate((x[i] - mean[k]) * scale + beta[k], act);
+        const float v = (x[i] - mean[k]) * scale + beta[k];
+        y[i] = dr_activate(add ? v + add[i] : v, act);
     }
 }
 
@@ -141,9 +142,9 @@ extern "C" int dr_cuda_norm_stats(int64_t rows, int64_t c, const float *x, void 
 
 extern "C" int dr_cuda_norm_apply(int64_t rows, int64_t c, const float *x, const float *mean,
                                   const float *var, const float *gamma, const float *beta,
-                                  double eps, int act, float *y, cudaStream_t s) {
+                                  double eps, const float *add, int act, float *y, cudaStream_t s) {
     apply_kernel<<<dr_blocks(rows * c), DR_THREADS, 0, s>>>(rows * c, c, x, mean, var, gamma, beta,
-                                                            eps, act, y);
+                                                            eps, add, act, y);
     return (int)cudaGetLastError();
 }
 

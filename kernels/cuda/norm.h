@@ -21,8 +21,8 @@ static inline int64_t dr_cuda_norm_bytes(int64_t rows, int64_t c) {
 int dr_cuda_norm_stats(int64_t rows, int64_t c, const float *x, void *workspace, float *mean,
                        float *var, dr_stream s);
 int dr_cuda_norm_apply(int64_t rows, int64_t c, const float *x, const float *mean, const float *var,
-                       const float *gamma, const float *beta, double eps, int act, float *y,
-                       dr_stream s);
+                       const float *gamma, const float *beta, double eps, const float *add, int act,
+                       float *y, dr_stream s);
 int dr_cuda_norm_wgrad(int64_t rows, int64_t c, const float *x, const float *dy, const float *mean,
                        const float *var, double eps, void *workspace, float *dgamma, float *dbeta,
                        dr_stream s);
