@@ -187,7 +187,7 @@ bool dr_image_suits(const struct dr_image_head *h, const struct dr_image_want *w
                       colours(h));
     if (w->channels == 1 && h->channels > 2)
         return refuse(why, why_n, "it is %s (%u channels), 1 channel is declared", colours(h),
-                      h->channels);
+                      h->cmyk ? 4 : h->channels);
     if (w->channels && (h->bits == 16) != (w->item == 2))
         return refuse(why, why_n, "it has %u bits a channel, %s is declared", h->bits,
                       w->item == 2 ? "u16" : "u8");

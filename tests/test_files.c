@@ -542,7 +542,7 @@ Test(files, folders_that_are_refused) {
 /* ---- bad samples ---- */
 
 /* Before the run: the first of them with its place, the others named or counted. */
-Test(files, AUG_06_sizes_are_checked_before_the_run) {
+Test(files, AUG_06_AUG_09_sizes_are_checked_before_the_run) {
     for (int i = 0; i < 9; i++) {
         char name[32];
         snprintf(name, sizeof name, "%d.png", i);

@@ -150,7 +150,7 @@ Test(image, AUG_07_what_does_not_convert_is_named) {
     refused("rgb.jpg", 1, 1, "it is RGB (3 channels), 1 channel is declared");
     refused("rgba.png", 1, 1, "it is RGB and alpha (4 channels), 1 channel");
     refused("palette.png", 1, 1, "it is palette colour (3 channels), 1 channel");
-    refused("cmyk.jpg", 1, 1, "it is CMYK (3 channels)");
+    refused("cmyk.jpg", 1, 1, "it is CMYK (4 channels), 1 channel");
     refused("grey16.png", 1, 1, "it has 16 bits a channel, u8 is declared");
     refused("rgb16.png", 3, 1, "it has 16 bits a channel, u8 is declared");
     refused("grey.png", 1, 2, "it has 8 bits a channel, u16 is declared");
