@@ -90,7 +90,7 @@ static void describe(struct dr_cuda_device *d, uint32_t threads, struct dr_devic
         .flops_per_s = 2.0 * lanes * d->prop.multiProcessorCount * clock_khz * 1e3,
         .tf32_flops_per_s =
             d->prop.major < 8 ? 0 : tensor_flops * d->prop.multiProcessorCount * clock_khz * 1e3,
-        .fp16 = d->prop.major >= 7,
+        .fp16 = d->prop.major >= 8, /* the kernels' mma.sync is sm_80's */
         .bf16 = d->prop.major >= 8,
         .half_flops_per_s = 2 * tensor_flops * d->prop.multiProcessorCount * clock_khz * 1e3,
         .bytes_per_s = 2.0 * memory_khz * 1e3 * d->prop.memoryBusWidth / 8,

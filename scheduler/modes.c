@@ -150,9 +150,14 @@ static void say_note(const struct dr_cli *c, const struct dr_session *s) {
 static void say_precision(const struct dr_cli *c, const struct dr_session *s) {
     static const char *const names[] = {"fp32", "tf32", "fp16", "bf16"};
     const char *real = dr_report_precision(s);
-    if (!c->quiet && strcmp(names[s->model->precision], real) != 0)
-        fprintf(stderr, "dagrun: precision %s: the %s computes in %s\n", names[s->model->precision],
-                s->dev.cuda ? "GPU" : "CPU", real);
+    const char *const wish = names[s->model->precision];
+    if (c->quiet || strcmp(wish, real) == 0)
+        return;
+    if (s->dev.cuda)
+        fprintf(stderr, "dagrun: precision %s: %s has no %s and computes in %s\n", wish,
+                s->dev.name, wish, real);
+    else
+        fprintf(stderr, "dagrun: precision %s: the CPU computes in %s\n", wish, real);
 }
 
 static enum dr_graph_mode graph_mode(const struct dr_cli *c, const struct dr_model *m) {
