@@ -323,8 +323,9 @@ static void conv_07(struct lab *l) {
                                                   10, 20, 30, 10, 20, 30)});
 }
 
-/* In fp32: (a) cancels, (c) stays finite at twice the largest half and overflows at twice the
- * largest float, (e) is not rounded to tf32; (d) 16,781,312 ones are added right. */
+/* (a) cancels, whatever is stored in halves; (c) twice the largest half is infinite in fp16 alone,
+ * twice the largest float always; (e) fp32 is not rounded to tf32; (d) 16,781,312 ones are added
+ * right. */
 static void conv_13(struct lab *l) {
     float x[512], w[512];
     for (int i = 0; i < 512; i++) {

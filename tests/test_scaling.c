@@ -324,7 +324,7 @@ Test(scaling, a_resumed_run_leaves_the_same_bytes) {
     snprintf(whole, sizeof whole, "%s/whole", p.folder);
     snprintf(half, sizeof half, "%s/half", p.folder);
     snprintf(rest, sizeof rest, "%s/rest", p.folder);
-    const char *yaml = cli_file(p.folder, "runs.yaml", runs_classifier);
+    char *yaml = cli_file(p.folder, "runs.yaml", runs_classifier);
     const struct job all = {yaml, HEAVY, NULL, whole, LIVELY, 0};
     const struct done want = run(&all);
     cr_assert_eq(want.code, 0, "%s", want.said);
@@ -348,13 +348,14 @@ Test(scaling, a_resumed_run_leaves_the_same_bytes) {
     cr_expect(d.code == 2 && strstr(d.said, "it has no 'train:scale': another optimizer or "
                                             "precision wrote it"),
               "%s", d.said);
+    free(yaml);
     cli_place_remove(&p);
 }
 
 /* Every batch is infinite: the scale falls from 4 to 1 in two steps, and the third is the last. */
 Test(scaling, no_scale_saves_a_loss_that_is_not_finite) {
     struct cli_place p = cli_place_create();
-    const char *yaml = cli_file(p.folder, "runs.yaml", runs_classifier);
+    char *yaml = cli_file(p.folder, "runs.yaml", runs_classifier);
     const struct job j = {
         .yaml = yaml, .set = "subgraphs.net.nodes.norm.std=[1e-300]", .scaling = {4, 2, 0.5, 2000}};
     const struct done d = run(&j);
@@ -363,6 +364,7 @@ Test(scaling, no_scale_saves_a_loss_that_is_not_finite) {
                              "scale; first at node 'net.norm'; samples "),
               "%s", d.said);
     cr_expect(d.r.skipped == 2 && d.r.steps == 2 && d.r.loss_scale == 1);
+    free(yaml);
     cli_place_remove(&p);
 }
 
