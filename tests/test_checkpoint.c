@@ -236,6 +236,61 @@ Test(checkpoint, FRZ_03_frozen_weights_are_saved_as_loaded) {
     cli_place_remove(&p);
 }
 
+/* The bytes of a tensor in a file, which is there, or not. */
+static const void *bytes_of(const struct dr_safetensors *f, const char *name, uint64_t *n) {
+    const struct dr_tensor *t = dr_safetensors_find(f, name);
+    *n = t ? t->bytes : 0;
+    return t ? t->data : NULL;
+}
+
+/* Trained for 2 steps with momentum and decay, then frozen for 3: the value at the freeze is kept,
+ * and nobody reads the momentum that is left. */
+Test(checkpoint, FRZ_03_trained_then_frozen) {
+    struct cli_place p = cli_place_create();
+    PATH(one);
+    PATH(two);
+    PATH(five);
+    static const char *const decay =
+        "train.optimizer={op: sgd, lr: 0.1, momentum: 0.9, weight_decay: 0.01}";
+    static const char *const trained = "subgraphs.encoder.frozen=false";
+    const struct job jobs[] = {
+        {.yaml = p.yaml, .sets = {decay, trained}, .steps = 1, .save = one},
+        {.yaml = p.yaml, .sets = {decay, trained}, .steps = 2, .save = two},
+        {.yaml = p.yaml,
+         .sets = {decay, "train.clip_norm=3"},
+         .load = two,
+         .steps = 3,
+         .save = five},
+    };
+    const char *const path[] = {one, two, five};
+    struct dr_safetensors f[3];
+    struct dr_arena *arena = dr_arena_create();
+    for (int i = 0; i < 3; i++) {
+        char why[256] = "";
+        const struct done d = run(&jobs[i]);
+        cr_assert_eq(d.code, 0, "%s", d.said);
+        cr_assert(dr_safetensors_open(arena, path[i], &f[i], why, sizeof why), "%s", why);
+    }
+    static const char *const names[] = {"encoder.c0.weight", "encoder.c0.bias"};
+    for (int k = 0; k < 2; k++) {
+        uint64_t n[3], m;
+        const void *x[3];
+        for (int i = 0; i < 3; i++) {
+            x[i] = bytes_of(&f[i], names[k], &n[i]);
+            cr_assert(x[i] && n[i] == n[0], "%s", names[k]);
+        }
+        cr_expect_neq(memcmp(x[0], x[1], n[0]), 0, "%s was trained", names[k]);
+        cr_expect_eq(memcmp(x[1], x[2], n[0]), 0, "%s is kept", names[k]);
+        const char *moment = dr_printf(arena, "%s:sgd.momentum", names[k]);
+        cr_expect_not_null(bytes_of(&f[1], moment, &m));
+        cr_expect_null(bytes_of(&f[2], moment, &m));
+    }
+    for (int i = 0; i < 3; i++)
+        dr_safetensors_close(&f[i]);
+    dr_arena_destroy(arena);
+    cli_place_remove(&p);
+}
+
 /* ---- train.save, train.log ---- */
 
 /* An evaluation of the saved weights finds the best of the evaluations that the log has. */

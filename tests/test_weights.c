@@ -111,6 +111,38 @@ Test(weights, WGT_01_files_that_do_not_fit) {
     cli_folder_remove(folder);
 }
 
+/* Nothing is broadcast or cut: a bias of another shape is refused. */
+Test(weights, CONV_07_a_bias_of_another_length) {
+    char *folder = cli_folder();
+    put_model(folder, "w.safetensors");
+    static const struct {
+        const char *bias;
+        size_t data;
+        const char *says;
+    } cases[] = {
+        {",\"conv.bias\":" T("F32", "[1]", 72, 76) "}", 76,
+         "tensor 'conv.bias' is F32 [1]; 'net.conv.bias' needs F32 [2]"},
+        {",\"conv.bias\":" T("F32", "[]", 72, 76) "}", 76,
+         "tensor 'conv.bias' is F32 []; 'net.conv.bias' needs F32 [2]"},
+        {",\"conv.bias\":" T("F32", "[3]", 72, 84) "}", 84,
+         "tensor 'conv.bias' is F32 [3]; 'net.conv.bias' needs F32 [2]"},
+        {",\"conv.bias\":" T("F32", "[1,2]", 72, 80) "}", 80,
+         "tensor 'conv.bias' is F32 [1, 2]; 'net.conv.bias' needs F32 [2]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char header[512];
+        snprintf(header, sizeof header, "{\"conv.weight\":" T("F32", "[2,1,3,3]", 0, 72) "%s",
+                 cases[i].bias);
+        put(folder, "w.safetensors", header, cases[i].data);
+        struct cli_run r = dagrun("", folder, "one.yaml");
+        cr_expect_eq(r.code, 2, "%zu: exit %d, %s", i, r.code, r.err);
+        cr_expect(strstr(r.err, cases[i].says), "%zu: %s", i, r.err);
+        cr_expect_not(is_there(folder, "out"), "%zu: it ran", i);
+        cli_run_free(&r);
+    }
+    cli_folder_remove(folder);
+}
+
 Test(weights, WGT_01_missing_may_be_initialised) {
     char *folder = cli_folder();
     put_model(folder, "{file: w.safetensors, missing: init}");
