@@ -8,9 +8,9 @@
 
 TestSuite(examples, .timeout = 300);
 
-static const char *const examples[] = {"branches", "digits",         "pretrain_encoder",
-                                       "resnet18", "segment_frozen", "segment_pretrained",
-                                       "siamese",  "two_heads",      "unet"};
+static const char *const examples[] = {
+    "augment",        "branches",           "digits",  "pretrain_encoder", "resnet18",
+    "segment_frozen", "segment_pretrained", "siamese", "two_heads",        "unet"};
 enum { N_EXAMPLES = sizeof examples / sizeof *examples };
 
 static struct dr_session *planned(const char *example, const char *const *sets, uint32_t n_sets) {
@@ -73,8 +73,8 @@ Test(examples, verify) {
 
 /* Those that write no files, for an epoch. */
 Test(examples, run) {
-    static const char *const fileless[] = {"branches", "digits",    "resnet18", "segment_frozen",
-                                           "siamese",  "two_heads", "unet"};
+    static const char *const fileless[] = {"augment",        "branches", "digits",    "resnet18",
+                                           "segment_frozen", "siamese",  "two_heads", "unet"};
     for (size_t e = 0; e < sizeof fileless / sizeof *fileless; e++)
         runs(fileless[e], "--set train.epochs=1", "; eval ");
 }
