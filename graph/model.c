@@ -180,7 +180,6 @@ struct dr_model *dr_model_from_tree(struct dr_arena *a, struct dr_diag *d,
     l.input_by_name = dr_map_create(a);
     l.subgraph_by_name = dr_map_create(a);
     l.block_by_name = dr_map_create(a);
-    l.later_by_name = dr_map_create(a);
     l.reading_by_key = dr_map_create(a);
     l.decl_by_name = dr_map_create(a);
     l.reserved = dr_map_create(a);
@@ -190,7 +189,6 @@ struct dr_model *dr_model_from_tree(struct dr_arena *a, struct dr_diag *d,
     dr_load_section(&l, root, DR_SECTION_TOP, "the top level");
     read_head(&l, root);
     read_sections(&l, root);
-    dr_load_report_later(&l);
     return dr_diag_errors(d) == l.errors_before ? l.m : NULL;
 }
 

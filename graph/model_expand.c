@@ -370,7 +370,6 @@ static void check_unused(struct dr_load *l) {
         for (uint32_t j = s->first; j < s->first + s->n; j++) {
             const struct dr_tnode *t = &l->node.at[j];
             if (!t->checked && !t->bad && t->kind == DR_TNODE_OP) {
-                l->node.at[j].counted = true; /* not a use */
                 dr_load_read(l, j, dr_printf(l->a, "%s.%s", s->name, t->name), NULL);
             }
         }
@@ -388,7 +387,7 @@ void dr_load_expand(struct dr_load *l, uint32_t optimizer) {
         expand_subgraph(l, i, optimizer);
     }
     check_unused(l);
-    if (dr_diag_errors(l->d) != l->errors_before || l->later.n) {
+    if (dr_diag_errors(l->d) != l->errors_before) {
         return; /* some nodes are missing */
     }
     link_decls(l);

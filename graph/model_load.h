@@ -62,7 +62,6 @@ struct dr_tnode {
     bool bad;       /* an error was reported: users stay silent */
     bool uses_args; /* some value in it is $argument */
     bool checked;   /* its constant part was read */
-    bool counted;   /* dr_load_later knows of this use */
     const struct dr_op *op;
     uint32_t block; /* scope */
     uint32_t share; /* tnode as written, then the one at the end of the chain */
@@ -96,13 +95,6 @@ struct dr_tscope {
     uint32_t base;                      /* subgraphs: first port */
 };
 
-/* Something that the format knows and this version lacks: one error for all its uses. */
-struct dr_later {
-    const char *what, *lacks;
-    struct dr_mark mark;
-    uint32_t uses;
-};
-
 enum dr_port_kind { DR_PORT_NONE, DR_PORT_INPUT, DR_PORT_NODE, DR_PORT_ALIAS };
 struct dr_port {
     enum dr_port_kind kind;
@@ -126,8 +118,6 @@ struct dr_load {
     DR_VEC(struct dr_tscope) scope; /* blocks, then subgraphs */
     DR_VEC(struct dr_tnode) node;
     DR_VEC(struct dr_tvalue) value;
-    DR_VEC(struct dr_later) later;
-    struct dr_map *later_by_name;
     /* expansion */
     DR_VEC(struct dr_port) port;
     DR_VEC(uint32_t *) decl_in;      /* by decl: the ports of its inputs */
@@ -154,8 +144,6 @@ const char *dr_load_path(struct dr_load *l, const struct dr_yaml *y, const char 
 /* Finds an op for a place (`want`: DR_OP_LOSS, DR_OP_METRIC, DR_OP_OPTIMIZER, 0: a node's). */
 const struct dr_op *dr_load_op(struct dr_load *l, const struct dr_yaml *y, const char *what,
                                uint32_t want);
-void dr_load_later(struct dr_load *l, struct dr_mark mark, const char *what, const char *lacks);
-void dr_load_report_later(struct dr_load *l);
 const char *dr_load_suggest(struct dr_load *l, const char *name, const char *const *names,
                             uint32_t n);
 

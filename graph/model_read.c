@@ -45,7 +45,7 @@ static const struct dr_yaml *substitute(struct dr_load *l, const struct dr_yaml 
 
 static bool read_activation(struct dr_load *l, const struct dr_op *op, const struct dr_yaml *y,
                             const char *what, enum dr_activation *out) {
-    if (!(op->flags & DR_OP_ACTIVATION) && !(op->flags & DR_OP_LATER)) {
+    if (!(op->flags & DR_OP_ACTIVATION)) {
         return dr_error(l->d, y->mark, "%s: %s takes no `activation`; write it as a node", what,
                         op->name);
     }
@@ -119,29 +119,15 @@ static bool check_constant_attrs(struct dr_load *l, const struct dr_tnode *t, co
     return dr_attrs_read(l->d, l->a, l->ops, t->op, t->map, what, other, n, attrs);
 }
 
-static void count_later(struct dr_load *l, struct dr_tnode *t) {
-    if (!t->counted && t->op && (t->op->flags & DR_OP_LATER) && t->kind == DR_TNODE_OP) {
-        dr_load_later(l, dr_yaml_get(t->map, "op")->mark, dr_printf(l->a, "op '%s'", t->op->name),
-                      "has no kernel for it");
-    }
-    t->counted = true;
-}
-
-/* An op that comes later may have no schema yet: then its attributes are not looked at. */
-static bool has_schema(const struct dr_tnode *t) {
-    return t->kind == DR_TNODE_OP && (!(t->op->flags & DR_OP_LATER) || t->op->n_attrs > 0);
-}
-
 static void read_constant(struct dr_load *l, uint32_t id, const char *name, const char *what) {
     struct dr_tnode *t = &l->node.at[id];
     t->checked = true;
     t->constant.settings = (struct dr_settings){.frozen = -1, .optimizer = DR_NONE};
     t->constant.attrs = t->op ? dr_alloc(l->a, t->op->attrs_bytes) : NULL;
-    bool ok = !has_schema(t) || check_constant_attrs(l, t, what, t->constant.attrs);
+    bool ok = t->kind != DR_TNODE_OP || check_constant_attrs(l, t, what, t->constant.attrs);
     ok = read_settings(l, t, what, name, NULL, &t->constant.settings) && ok;
     t->constant.ok = ok;
     t->bad = t->bad || !ok;
-    count_later(l, t);
 }
 
 /* Values for the arguments of the block that t uses: as written there, else the defaults. */
@@ -163,7 +149,7 @@ static void read_with_args(struct dr_load *l, const struct dr_tnode *t, const ch
     const char *const *keys = dr_section_keys(DR_SECTION_OP, &n);
     *r = t->constant;
     r->ok = read_settings(l, t, what, name, args, &r->settings);
-    if (has_schema(t)) {
+    if (t->kind == DR_TNODE_OP) {
         r->attrs = dr_alloc(l->a, t->op->attrs_bytes);
         r->ok = dr_attrs_read(l->d, l->a, l->ops, t->op,
                               substitute(l, t->map, &l->scope.at[t->scope], args), what, keys, n,

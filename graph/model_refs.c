@@ -327,9 +327,6 @@ static bool check_arity(struct dr_load *l, const struct dr_tnode *t, bool above)
     const struct dr_mark mark = in ? in->mark : t->mark;
     const uint32_t most = t->op ? t->op->max_in : l->scope.at[t->block].n_in;
     const uint32_t least = t->op ? t->op->min_in : most;
-    if (t->op && most == 0 && (t->op->flags & DR_OP_LATER)) {
-        return true;
-    }
     if (above && least > 1) {
         return dr_error(l->d, mark, "%s takes several inputs: name them with `in:`", what_of(l, t));
     }

@@ -1,5 +1,5 @@
 /* The sections of the YAML and their keys, and the small checks that every section shares: names,
- * paths, ops that fit a place, and what the format knows but this version lacks. */
+ * paths, and ops that fit a place. */
 #include "graph/model_load.h"
 #include <string.h>
 
@@ -240,25 +240,4 @@ const struct dr_op *dr_load_op(struct dr_load *l, const struct dr_yaml *y, const
         return NULL;
     }
     return op;
-}
-
-void dr_load_later(struct dr_load *l, struct dr_mark mark, const char *what, const char *lacks) {
-    const uint32_t old = dr_map_get(l->later_by_name, what);
-    if (old != DR_NONE) {
-        l->later.at[old].uses++;
-        return;
-    }
-    dr_map_put(l->later_by_name, what, l->later.n);
-    *dr_push(l->a, &l->later) =
-        (struct dr_later){.what = what, .lacks = lacks, .mark = mark, .uses = 1};
-}
-
-void dr_load_report_later(struct dr_load *l) {
-    for (uint32_t i = 0; i < l->later.n; i++) {
-        const struct dr_later *x = &l->later.at[i];
-        const char *more = x->uses == 1 ? ""
-                                        : dr_printf(l->a, " (and %u more use%s)", x->uses - 1,
-                                                    x->uses == 2 ? "" : "s");
-        dr_error(l->d, x->mark, "%s is known but this version %s%s", x->what, x->lacks, more);
-    }
 }

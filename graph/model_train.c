@@ -56,19 +56,12 @@ static bool read_lr(struct dr_load *l, const struct dr_yaml *y, const char *what
     return dr_diag_errors(l->d) == before;
 }
 
-/* Attributes of an op that stands in `train:` or `eval:`; NULL where that op comes later. */
+/* Attributes of an op that stands in `train:` or `eval:`. */
 static void *read_attrs(struct dr_load *l, const struct dr_op *op, const struct dr_yaml *y,
                         const char *what, enum dr_section s) {
     uint32_t n;
     const char *const *keys = dr_section_keys(s, &n);
     void *attrs = dr_alloc(l->a, op->attrs_bytes);
-    if (op->flags & DR_OP_LATER) {
-        dr_load_later(l, dr_yaml_get(y, "op")->mark, dr_printf(l->a, "op '%s'", op->name),
-                      "has no kernel for it");
-        if (!op->n_attrs) {
-            return attrs;
-        }
-    }
     dr_attrs_read(l->d, l->a, l->ops, op, y, what, keys, n, attrs);
     return attrs;
 }

@@ -172,11 +172,10 @@ enum dr_op_flags {
     DR_OP_INTERNAL = 1 << 8,   /* made by passes, not to be written in YAML */
     DR_OP_EVAL_PASS = 1 << 9,  /* eval form: outputs are the inputs, in order */
     DR_OP_WHOLE_BATCH = 1 << 10, /* `last: pad` is an error with it (training batch norm) */
-    DR_OP_LATER = 1 << 11,       /* known to the schema, no kernel in this version */
-    DR_OP_RANDOM = 1 << 12,      /* draws */
-    DR_OP_GROUPS = 1 << 13,      /* an optimizer whose node updates any number of weights */
-    DR_OP_FUSES_NORM = 1 << 14,  /* as DR_OP_FUSES: also a norm by stored statistics, */
-    DR_OP_FUSES_ADD = 1 << 15,   /* ... also the sum with another value */
+    DR_OP_RANDOM = 1 << 11,      /* draws */
+    DR_OP_GROUPS = 1 << 12,      /* an optimizer whose node updates any number of weights */
+    DR_OP_FUSES_NORM = 1 << 13,  /* as DR_OP_FUSES: also a norm by stored statistics, */
+    DR_OP_FUSES_ADD = 1 << 14,   /* ... also the sum with another value */
 };
 
 #define DR_HALF_ALL UINT32_MAX

@@ -82,8 +82,6 @@ static void attr_text(const struct dr_attr *a, struct dr_text *t) {
 
 static void op_text(const struct dr_op *op, struct dr_text *t) {
     dr_text_add(t, "%s\n  %s\n", op->name, op->doc ? op->doc : "");
-    if (op->flags & DR_OP_LATER)
-        dr_text_add(t, "  (not in this version)\n");
     if (op->max_in == UINT32_MAX)
         dr_text_add(t, "  inputs: %u or more\n", op->min_in);
     else if (op->min_in == op->max_in)
@@ -115,8 +113,7 @@ void dr_ops_doc_text(const struct dr_op *only, struct dr_text *t) {
     for (uint32_t i = 0; i < table->n; i++) {
         const struct dr_op *op = table->op[i];
         if (is_public(op))
-            dr_text_add(t, "%-22s %s%s\n", op->name, op->doc ? op->doc : "",
-                        op->flags & DR_OP_LATER ? " (not in this version)" : "");
+            dr_text_add(t, "%-22s %s\n", op->name, op->doc ? op->doc : "");
     }
     dr_text_add(t, "\n`dagrun --ops OP` shows the attributes of one.\n");
 }

@@ -482,11 +482,8 @@ Test(ops, table_is_whole) {
         cr_assert(op->name && op->doc && op->doc[0], "op %u", i);
         cr_assert_eq(dr_op_find(t, op->name), op, "'%s' is there twice", op->name);
         const bool copied = strcmp(op->name, "data") == 0 || strcmp(op->name, "readback") == 0;
-        cr_assert((op->flags & DR_OP_LATER) || copied || (op->infer && op->cpu && op->cost), "%s",
-                  op->name);
-        cr_assert(!(op->flags & (DR_OP_LOSS | DR_OP_METRIC)) || (op->flags & DR_OP_LATER) ||
-                      op->finish,
-                  "%s", op->name);
+        cr_assert(copied || (op->infer && op->cpu && op->cost), "%s", op->name);
+        cr_assert(!(op->flags & (DR_OP_LOSS | DR_OP_METRIC)) || op->finish, "%s", op->name);
         for (uint32_t j = 0; j < op->n_attrs; j++) {
             const struct dr_attr *a = &op->attrs[j];
             cr_assert(a->name && a->doc && a->doc[0], "%s", op->name);
