@@ -86,6 +86,11 @@ void lab_states(struct lab_case *c);
 /* The gradient nodes for every operand that can want one, from a random dy. */
 void lab_grads(struct lab_case *c, uint32_t node);
 void lab_expect(struct lab_case *c, const char *op, const float *want);
+/* What the fuse pass has a node do; nothing, of other nodes. */
+struct dr_fused lab_fused(const struct dr_node *n);
+/* The reference of output 0 (NULL: the CPU launcher's), and in *size the norm that it would have
+ * if its terms were of random signs: what an error is measured by where they happen to cancel. */
+double *lab_reference(const struct lab_case *c, const struct dr_node *n, double *size);
 /* Runs and judges the nodes, then frees the graph. */
 void lab_check(struct lab_case *c);
 
