@@ -10,6 +10,9 @@
  *   that files, checksums and numbers are the same.
  * - Other pointwise ops that follow each other become one `pointwise` node (fuse_chains.c).
  *
+ * Sums of gradients are left to the chains: with the gradient of the activation above, which reads
+ * the sum and the output, as many bytes move as from the end of a dgrad.
+ *
  * A value in between is gone, so it must have no other reader, and nobody may have asked for it.
  * Gradients read what they need: those of the activations that kernels know read the output, and
  * that of a norm by stored statistics reads only these, so that they stay as they are; a gradient
