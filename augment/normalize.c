@@ -73,7 +73,8 @@ static void normalize_backward(struct dr_grad *c);
 
 static struct dr_cost normalize_cost(const struct dr_graph *g, const struct dr_node *n) {
     const struct dr_value *x = &g->value.at[n->in[0]], *y = &g->value.at[n->out[0]];
-    struct dr_cost cost = {(double)y->bytes / 4 * 2, (double)x->bytes + (double)y->bytes};
+    struct dr_cost cost = {(double)y->bytes / (double)dr_dtype_bytes(y->dtype) * 2,
+                           (double)x->bytes + (double)y->bytes};
     return cost;
 }
 
@@ -106,16 +107,20 @@ static void run(const struct dr_launch *l, struct dr_cpu *cpu, bool offset) {
     else
         dr_normalize_f32_cpu(cpu, l->in[0], l->out[0], n, c, mul, add);
 }
+static inline enum dr_type type_of(const struct dr_value *v) {
+    return v->dtype == DR_F16 ? DR_TYPE_F16 : v->dtype == DR_BF16 ? DR_TYPE_BF16 : DR_TYPE_F32;
+}
 DR_CUDA_LAUNCHER run_cuda(const struct dr_launch *l, struct dr_cuda *cuda, bool offset) {
     const struct normalize_attrs *a = l->node->attrs;
     const struct dr_value *x = &l->value[l->node->in[0]], *y = &l->value[l->node->out[0]];
-    const int64_t c = channels(&x->shape), rows = y->bytes / (int64_t)sizeof(float) / c;
+    const int64_t c = channels(&x->shape), rows = y->bytes / (int64_t)dr_dtype_bytes(y->dtype) / c;
     int err = 0;
     for (int64_t c0 = 0; c0 < c && !err; c0 += DR_CUDA_CHANNELS) {
         struct dr_cuda_affine f = {.c0 = c0};
         for (f.n = 0; f.n < DR_CUDA_CHANNELS && c0 + f.n < c; f.n++)
             affine(a, x->dtype, c0 + f.n, offset, &f.mul[f.n], &f.add[f.n]);
-        err = dr_cuda_normalize(l->in[0], x->dtype == DR_U8, l->out[0], rows, c, &f, cuda->stream);
+        err = dr_cuda_normalize(type_of(x), x->dtype == DR_U8, l->in[0], type_of(y), l->out[0],
+                                rows, c, &f, cuda->stream);
     }
     return err;
 }
@@ -135,6 +140,7 @@ const struct dr_op dr_op_normalize = {
     .attrs_bytes = sizeof(struct normalize_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = normalize_infer,
     .grad = normalize_backward,
@@ -164,6 +170,7 @@ const struct dr_op dr_op_normalize_grad = {
     .attrs_bytes = sizeof(struct normalize_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
     .outputs = 1,
     .infer = normalize_grad_infer,
     .cost = normalize_cost,

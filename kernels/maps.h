@@ -96,10 +96,10 @@ struct dr_map_chain {
     void *y;
 };
 
-/* One map over an array; operands that a map does not read may be NULL. */
+/* One map over an array, on the CPU of floats; operands that a map does not read may be NULL. */
 struct dr_map_args {
-    const float *a, *b, *c;
+    const void *a, *b, *c;
     float p, q;
-    float *y;
+    void *y;
 };
 #endif

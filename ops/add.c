@@ -27,7 +27,8 @@ static void add_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER add_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct add_attrs *a = l->node->attrs;
-    return dr_cuda_add(dr_elements(dr_launch_out(l, 0)), (const void *const *)l->in, l->node->n_in,
+    const struct dr_value *y = dr_launch_out(l, 0);
+    return dr_cuda_add(dr_type_of(y), dr_elements(y), (const void *const *)l->in, l->node->n_in,
                        a->fused.activation, l->out[0], cuda->stream);
 }
 
@@ -43,6 +44,8 @@ const struct dr_op dr_op_add = {
     .attrs_bytes = sizeof(struct add_attrs),
     .min_in = 2,
     .max_in = UINT32_MAX,
+    .half_in = DR_HALF_ALL,
+    .half_out = 1,
     .outputs = 1,
     .infer = dr_infer_same_shapes,
     .grad = add_grad,

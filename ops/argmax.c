@@ -21,8 +21,8 @@ static void argmax_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER argmax_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_value *x = dr_launch_in(l, 0), *y = dr_launch_out(l, 0);
-    return dr_cuda_argmax(dr_elements(y), dr_last(x), l->in[0], y->dtype == DR_U8, l->out[0],
-                          cuda->stream);
+    return dr_cuda_argmax(dr_type_of(x), dr_elements(y), dr_last(x), l->in[0], y->dtype == DR_U8,
+                          l->out[0], cuda->stream);
 }
 static struct dr_cost argmax_cost(const struct dr_graph *g, const struct dr_node *n) {
     return dr_cost_of(g, n, (double)dr_elements(dr_node_in(g, n, 0)));
@@ -33,6 +33,7 @@ const struct dr_op dr_op_argmax = {
            "256 channels, else i32.",
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
     .outputs = 1,
     .infer = argmax_infer,
     .cost = argmax_cost,

@@ -33,7 +33,8 @@ static void back_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER back_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct back_attrs *a = l->node->attrs;
-    return dr_cuda_avg_pool_dgrad(&a->pool, a->count_pad, l->in[0], l->out[0], cuda->stream);
+    return dr_cuda_avg_pool_dgrad(dr_type_of(dr_launch_in(l, 0)), &a->pool, a->count_pad, l->in[0],
+                                  l->out[0], cuda->stream);
 }
 static struct dr_cost back_cost(const struct dr_graph *g, const struct dr_node *n) {
     return dr_cost_of(g, n, window_flops(&((const struct back_attrs *)n->attrs)->pool));
@@ -45,6 +46,8 @@ const struct dr_op dr_op_avg_pool2d_grad = {
     .attrs_bytes = sizeof(struct back_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = back_infer,
     .cost = back_cost,
@@ -68,7 +71,8 @@ static void pool_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER pool_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_pool_attrs *a = l->node->attrs;
     const struct dr_pool p = dr_pool_of(a, &dr_launch_in(l, 0)->shape, &dr_launch_out(l, 0)->shape);
-    return dr_cuda_avg_pool_fprop(&p, a->count_include_pad, l->in[0], l->out[0], cuda->stream);
+    return dr_cuda_avg_pool_fprop(dr_type_of(dr_launch_in(l, 0)), &p, a->count_include_pad,
+                                  l->in[0], l->out[0], cuda->stream);
 }
 static struct dr_cost pool_cost(const struct dr_graph *g, const struct dr_node *n) {
     const struct dr_pool p =
@@ -89,6 +93,8 @@ const struct dr_op dr_op_avg_pool2d = {
     .attrs_bytes = sizeof(struct dr_pool_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = dr_pool_infer,
     .grad = pool_grad,
@@ -122,8 +128,10 @@ static void global_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_avg_pool_fprop(cpu, &p, false, l->in[0], l->out[0]);
 }
 DR_CUDA_LAUNCHER global_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
-    const int64_t *d = dr_launch_in(l, 0)->shape.dim;
-    return dr_cuda_global_avg_pool(d[0], d[1] * d[2], d[3], l->in[0], l->out[0], cuda->stream);
+    const struct dr_value *x = dr_launch_in(l, 0);
+    const int64_t *d = x->shape.dim;
+    return dr_cuda_global_avg_pool(dr_type_of(x), d[0], d[1] * d[2], d[3], l->in[0], l->out[0],
+                                   cuda->stream);
 }
 static struct dr_cost global_cost(const struct dr_graph *g, const struct dr_node *n) {
     return dr_cost_of(g, n, (double)dr_elements(dr_node_in(g, n, 0)));
@@ -136,6 +144,8 @@ const struct dr_op dr_op_global_avg_pool = {
     .doc = "Mean over H and W: [N, C].",
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = global_infer,
     .grad = global_grad,

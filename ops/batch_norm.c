@@ -99,10 +99,12 @@ DR_CUDA_LAUNCHER batch_norm_cuda(const struct dr_launch *l, struct dr_cuda *cuda
     const struct dr_value *x = dr_launch_in(l, X);
     const int64_t rows = rows_of(x), c = dr_last(x);
     float *mean = l->out[1], *var = l->out[2];
-    const int err = dr_cuda_norm_stats(rows, c, l->in[X], l->workspace, mean, var, cuda->stream);
+    const int err =
+        dr_cuda_norm_stats(dr_type_of(x), rows, c, l->in[X], l->workspace, mean, var, cuda->stream);
     return err ? err
-               : dr_cuda_norm_apply(rows, c, l->in[X], mean, var, l->in[WEIGHT], l->in[BIAS],
-                                    a->eps, added(l), a->fused.activation, l->out[0], cuda->stream);
+               : dr_cuda_norm_apply(dr_type_of(x), rows, c, l->in[X], mean, var, l->in[WEIGHT],
+                                    l->in[BIAS], a->eps, added(l), a->fused.activation, l->out[0],
+                                    cuda->stream);
 }
 
 static void eval_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
@@ -115,7 +117,7 @@ static void eval_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER eval_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct batch_norm_attrs *a = l->node->attrs;
     const struct dr_value *x = dr_launch_in(l, X);
-    return dr_cuda_norm_apply(rows_of(x), dr_last(x), l->in[X], l->in[RUNNING_MEAN],
+    return dr_cuda_norm_apply(dr_type_of(x), rows_of(x), dr_last(x), l->in[X], l->in[RUNNING_MEAN],
                               l->in[RUNNING_VAR], l->in[WEIGHT], l->in[BIAS], a->eps, added(l),
                               a->fused.activation, l->out[0], cuda->stream);
 }
@@ -136,8 +138,8 @@ static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER wgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct batch_norm_attrs *a = l->node->attrs;
     const struct dr_value *x = dr_launch_in(l, 0);
-    return dr_cuda_norm_wgrad(rows_of(x), dr_last(x), l->in[0], l->in[1], l->in[2], l->in[3],
-                              a->eps, l->workspace, l->out[0], l->out[1], cuda->stream);
+    return dr_cuda_norm_wgrad(dr_type_of(x), rows_of(x), dr_last(x), l->in[0], l->in[1], l->in[2],
+                              l->in[3], a->eps, l->workspace, l->out[0], l->out[1], cuda->stream);
 }
 /* x, dy, mean, var, weight, dgamma, dbeta -> dx; stored statistics: dy, var, weight -> dx. */
 static bool dgrad_infer(struct dr_infer *c) {
@@ -152,8 +154,9 @@ static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct batch_norm_attrs *a = l->node->attrs;
     const struct dr_value *x = dr_launch_in(l, 0);
-    return dr_cuda_norm_dgrad(rows_of(x), dr_last(x), l->in[0], l->in[1], l->in[2], l->in[3],
-                              l->in[4], l->in[5], l->in[6], a->eps, l->out[0], cuda->stream);
+    return dr_cuda_norm_dgrad(dr_type_of(x), rows_of(x), dr_last(x), l->in[0], l->in[1], l->in[2],
+                              l->in[3], l->in[4], l->in[5], l->in[6], a->eps, l->out[0],
+                              cuda->stream);
 }
 static void eval_dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct batch_norm_attrs *a = l->node->attrs;
@@ -164,8 +167,8 @@ static void eval_dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER eval_dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct batch_norm_attrs *a = l->node->attrs;
     const struct dr_value *dy = dr_launch_in(l, 0);
-    return dr_cuda_norm_dgrad(rows_of(dy), dr_last(dy), NULL, l->in[0], NULL, l->in[1], l->in[2],
-                              NULL, NULL, a->eps, l->out[0], cuda->stream);
+    return dr_cuda_norm_dgrad(dr_type_of(dy), rows_of(dy), dr_last(dy), NULL, l->in[0], NULL,
+                              l->in[1], l->in[2], NULL, NULL, a->eps, l->out[0], cuda->stream);
 }
 
 const struct dr_op dr_op_batch_norm_wgrad = {
@@ -175,6 +178,7 @@ const struct dr_op dr_op_batch_norm_wgrad = {
     .attrs_bytes = sizeof(struct batch_norm_attrs),
     .min_in = 4,
     .max_in = 4,
+    .half_in = 3,
     .outputs = 2,
     .infer = wgrad_infer,
     .cost = norm_cost,
@@ -189,6 +193,8 @@ const struct dr_op dr_op_batch_norm_dgrad = {
     .attrs_bytes = sizeof(struct batch_norm_attrs),
     .min_in = 7,
     .max_in = 7,
+    .half_in = 3,
+    .half_out = 1,
     .outputs = 1,
     .infer = dgrad_infer,
     .cost = norm_cost,
@@ -203,6 +209,8 @@ const struct dr_op dr_op_batch_norm_infer_dgrad = {
     .attrs_bytes = sizeof(struct batch_norm_attrs),
     .min_in = 3,
     .max_in = 3,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = dgrad_infer,
     .cost = norm_cost,
@@ -306,6 +314,8 @@ const struct dr_op dr_op_batch_norm_infer = {
     .attrs_bytes = sizeof(struct batch_norm_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = eval_infer,
     .grad = eval_grad,
@@ -324,6 +334,8 @@ const struct dr_op dr_op_batch_norm = {
     .attrs_bytes = sizeof(struct batch_norm_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = batch_norm_infer,
     .grad = batch_norm_grad,

@@ -45,7 +45,8 @@ static void dropout_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER dropout_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dropout_attrs *a = l->node->attrs;
     const struct dr_dropout d = dropout_of(l, a->p, l->node->key);
-    return dr_cuda_dropout(&d, l->in[1], l->in[0], l->out[0], cuda->stream);
+    return dr_cuda_dropout(dr_type_of(dr_launch_in(l, 0)), &d, l->in[1], l->in[0], l->out[0],
+                           cuda->stream);
 }
 static struct dr_cost dropout_cost(const struct dr_graph *g, const struct dr_node *n) {
     return dr_cost_of(g, n, 12.0 * (double)dr_elements(dr_node_in(g, n, 0))); /* a quarter draw */
@@ -60,7 +61,8 @@ static void back_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER back_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct back_attrs *a = l->node->attrs;
     const struct dr_dropout d = dropout_of(l, a->p, a->key);
-    return dr_cuda_dropout(&d, l->in[1], l->in[0], l->out[0], cuda->stream);
+    return dr_cuda_dropout(dr_type_of(dr_launch_in(l, 0)), &d, l->in[1], l->in[0], l->out[0],
+                           cuda->stream);
 }
 const struct dr_op dr_op_dropout_grad = {
     .name = "dropout_grad",
@@ -69,6 +71,8 @@ const struct dr_op dr_op_dropout_grad = {
     .attrs_bytes = sizeof(struct back_attrs),
     .min_in = 2,
     .max_in = 2,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = dropout_infer,
     .cost = dropout_cost,
@@ -95,6 +99,8 @@ const struct dr_op dr_op_dropout = {
     .attrs_bytes = sizeof(struct dropout_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = dropout_infer,
     .grad = dropout_grad,

@@ -2,7 +2,7 @@
 #include "ops/common.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/sums.h"
-#include "kernels/cuda/conv.h"
+#include "kernels/cuda/column_sum.h"
 #include "kernels/cuda/linear.h"
 
 struct linear_attrs {
@@ -66,8 +66,8 @@ DR_CUDA_LAUNCHER linear_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_value *x = dr_launch_in(l, 0);
     const int64_t in = dr_last(x);
     const struct dr_epilogue e = epilogue_of(l);
-    return dr_cuda_linear_fprop(cuda, dr_elements(x) / in, in, a->features, l->in[0], l->in[1], &e,
-                                l->out[0]);
+    return dr_cuda_linear_fprop(cuda, dr_type_of(x), dr_elements(x) / in, in, a->features, l->in[0],
+                                l->in[1], &e, l->out[0]);
 }
 
 /* ---- gradients ---- */
@@ -84,8 +84,8 @@ static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_value *dy = dr_launch_in(l, 0), *w = dr_launch_in(l, 1);
     const int64_t out = w->shape.dim[0], in = w->shape.dim[1];
-    return dr_cuda_linear_dgrad(cuda, dr_elements(dy) / out, in, out, l->in[0], l->in[1],
-                                l->out[0]);
+    return dr_cuda_linear_dgrad(cuda, dr_type_of(dy), dr_elements(dy) / out, in, out, l->in[0],
+                                l->in[1], l->out[0]);
 }
 
 static bool wgrad_infer(struct dr_infer *c) { /* x, dy -> dw */
@@ -98,8 +98,9 @@ static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
                         l->out[0]);
 }
 DR_CUDA_LAUNCHER wgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
-    const int64_t in = dr_last(dr_launch_in(l, 0)), out = dr_last(dr_launch_in(l, 1));
-    return dr_cuda_linear_wgrad(cuda, dr_elements(dr_launch_in(l, 0)) / in, in, out, l->in[0],
+    const struct dr_value *x = dr_launch_in(l, 0);
+    const int64_t in = dr_last(x), out = dr_last(dr_launch_in(l, 1));
+    return dr_cuda_linear_wgrad(cuda, dr_type_of(x), dr_elements(x) / in, in, out, l->in[0],
                                 l->in[1], l->out[0]);
 }
 
@@ -120,8 +121,8 @@ static void bgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER bgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_value *dy = dr_launch_in(l, 0);
-    return dr_cuda_column_sum(l->in[0], dr_elements(dy) / dr_last(dy), dr_last(dy), l->out[0],
-                              l->workspace, cuda->stream);
+    return dr_cuda_column_sum(dr_type_of(dy), l->in[0], dr_elements(dy) / dr_last(dy), dr_last(dy),
+                              l->out[0], l->workspace, cuda->stream);
 }
 
 /* 2 flops for each pair of an element of x (or dx) and a feature. */
@@ -149,6 +150,8 @@ const struct dr_op dr_op_linear_dgrad = {
     .flags = DR_OP_INTERNAL,
     .min_in = 2,
     .max_in = 2,
+    .half_in = 3,
+    .half_out = 1,
     .outputs = 1,
     .infer = dgrad_infer,
     .cost = linear_cost,
@@ -162,6 +165,7 @@ const struct dr_op dr_op_linear_wgrad = {
     .flags = DR_OP_INTERNAL,
     .min_in = 2,
     .max_in = 2,
+    .half_in = 3,
     .outputs = 1,
     .infer = wgrad_infer,
     .cost = wgrad_cost,
@@ -175,6 +179,7 @@ const struct dr_op dr_op_linear_bgrad = {
     .flags = DR_OP_INTERNAL,
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
     .outputs = 1,
     .infer = bgrad_infer,
     .cost = bgrad_cost,
@@ -214,6 +219,8 @@ const struct dr_op dr_op_linear = {
     .attrs_bytes = sizeof(struct linear_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 3,
+    .half_out = 1,
     .outputs = 1,
     .infer = linear_infer,
     .grad = linear_grad,

@@ -29,8 +29,8 @@ static inline struct dr_map_args dr_map_operands(const struct dr_launch *l,
     DR_CUDA_LAUNCHER id##_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {                  \
         const struct dr_step s = id##_step(l->node);                                               \
         const struct dr_map_args args = dr_map_operands(l, &s);                                    \
-        return dr_cuda_map((enum dr_fn)s.fn, dr_elements(dr_launch_out(l, 0)), &args,              \
-                           cuda->stream);                                                          \
+        const struct dr_value *y = dr_launch_out(l, 0);                                            \
+        return dr_cuda_map(dr_type_of(y), (enum dr_fn)s.fn, dr_elements(y), &args, cuda->stream);  \
     }
 
 /* The op id: internal, of n values of one shape that a pass chose. */
@@ -41,6 +41,8 @@ static inline struct dr_map_args dr_map_operands(const struct dr_launch *l,
         .flags = DR_OP_INTERNAL | DR_OP_POINTWISE,                                                 \
         .min_in = n,                                                                               \
         .max_in = n,                                                                               \
+        .half_in = (1u << (n)) - 1,                                                                \
+        .half_out = 1,                                                                             \
         .outputs = 1,                                                                              \
         .infer = dr_infer_same_shapes,                                                             \
         .cost = dr_cost_pointwise,                                                                 \

@@ -58,7 +58,7 @@ static void matmul_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER matmul_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_matmul p = matmul_of(l, false, false);
-    return dr_cuda_matmul(cuda, &p, l->in[0], l->in[1], l->out[0]);
+    return dr_cuda_matmul(cuda, dr_type_of(dr_launch_in(l, 0)), &p, l->in[0], l->in[1], l->out[0]);
 }
 static struct dr_cost cost_of(const struct dr_graph *g, const struct dr_node *n, bool ta, bool tb) {
     const struct dr_matmul p =
@@ -89,7 +89,7 @@ static void back_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER back_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct product_attrs *at = l->node->attrs;
     const struct dr_matmul p = matmul_of(l, at->ta, at->tb);
-    return dr_cuda_matmul(cuda, &p, l->in[0], l->in[1], l->out[0]);
+    return dr_cuda_matmul(cuda, dr_type_of(dr_launch_in(l, 0)), &p, l->in[0], l->in[1], l->out[0]);
 }
 static struct dr_cost back_cost(const struct dr_graph *g, const struct dr_node *n) {
     const struct product_attrs *at = n->attrs;
@@ -102,6 +102,8 @@ const struct dr_op dr_op_matmul_grad = {
     .attrs_bytes = sizeof(struct product_attrs),
     .min_in = 2,
     .max_in = 2,
+    .half_in = 3,
+    .half_out = 1,
     .outputs = 1,
     .infer = back_infer,
     .cost = back_cost,
@@ -130,6 +132,8 @@ const struct dr_op dr_op_matmul = {
     .doc = "Matrix product of [N, .., m, k] and [N, .., k, n]; nothing is broadcast.",
     .min_in = 2,
     .max_in = 2,
+    .half_in = 3,
+    .half_out = 1,
     .outputs = 1,
     .infer = matmul_infer,
     .grad = matmul_grad,

@@ -15,7 +15,8 @@ static void pool_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER pool_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_pool p =
         dr_pool_of(l->node->attrs, &dr_launch_in(l, 0)->shape, &dr_launch_out(l, 0)->shape);
-    return dr_cuda_max_pool_fprop(&p, l->in[0], l->out[0], cuda->stream);
+    return dr_cuda_max_pool_fprop(dr_type_of(dr_launch_in(l, 0)), &p, l->in[0], l->out[0],
+                                  cuda->stream);
 }
 
 static struct dr_cost pool_cost(const struct dr_graph *g, const struct dr_node *n) {
@@ -36,7 +37,8 @@ static void grad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER grad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_pool p =
         dr_pool_of(l->node->attrs, &dr_launch_in(l, 0)->shape, &dr_launch_in(l, 1)->shape);
-    return dr_cuda_max_pool_dgrad(&p, l->in[0], l->in[1], l->out[0], cuda->stream);
+    return dr_cuda_max_pool_dgrad(dr_type_of(dr_launch_in(l, 0)), &p, l->in[0], l->in[1], l->out[0],
+                                  cuda->stream);
 }
 const struct dr_op dr_op_max_pool2d_grad = {
     .name = "max_pool2d_grad",
@@ -45,6 +47,8 @@ const struct dr_op dr_op_max_pool2d_grad = {
     .attrs_bytes = sizeof(struct dr_pool_attrs),
     .min_in = 2,
     .max_in = 2,
+    .half_in = 3,
+    .half_out = 1,
     .outputs = 1,
     .infer = grad_infer,
     .cost = pool_cost,
@@ -67,6 +71,8 @@ const struct dr_op dr_op_max_pool2d = {
     .attrs_bytes = sizeof(struct dr_pool_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = dr_pool_infer,
     .grad = pool_grad,

@@ -2,6 +2,7 @@
  *
  * Both are pictures in frames (kernels/layout_shape.h): along one axis, a picture one pixel wide
  * whose pixels are what follows the axis. */
+#include "kernels/cpu/cast.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cuda/shape.h"
 #include "ops/common.h"
@@ -120,14 +121,21 @@ DR_CUDA_LAUNCHER slice_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     return dr_cuda_crop(&b, l->in[0], l->out[0], cuda->stream);
 }
 
-static const float zero = 0;
+/* The attributes are those of fp32 pixels. */
+static inline struct dr_border stored_border(const struct dr_launch *l) {
+    struct dr_border b = ((const struct back_attrs *)l->node->attrs)->border;
+    b.bytes = b.bytes / (int64_t)sizeof(float) * (int64_t)dr_dtype_bytes(dr_launch_in(l, 0)->dtype);
+    return b;
+}
+static const float zero = 0; /* of halves, too */
 static void slice_grad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct back_attrs *a = l->node->attrs;
     dr_cpu_pad(cpu, &a->border, sizeof zero, &zero, l->in[0], l->out[0]);
 }
 DR_CUDA_LAUNCHER slice_grad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
-    const struct back_attrs *a = l->node->attrs;
-    return dr_cuda_pad(&a->border, sizeof zero, &zero, l->in[0], l->out[0], cuda->stream);
+    const struct dr_border b = stored_border(l);
+    return dr_cuda_pad(&b, (int64_t)dr_dtype_bytes(dr_launch_in(l, 0)->dtype), &zero, l->in[0],
+                       l->out[0], cuda->stream);
 }
 const struct dr_op dr_op_slice_grad = {
     .name = "slice_grad",
@@ -136,6 +144,8 @@ const struct dr_op dr_op_slice_grad = {
     .attrs_bytes = sizeof(struct back_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = back_infer,
     .cost = move_cost,
@@ -154,6 +164,8 @@ const struct dr_op dr_op_slice = {
     .attrs_bytes = sizeof(struct slice_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = slice_infer,
     .grad = slice_grad,
@@ -179,6 +191,8 @@ static bool value_bits(double value, enum dr_dtype t, uint32_t *bits) {
     const float f = (float)value;
     if (t == DR_F32)
         memcpy(bits, &f, sizeof f);
+    else if (t == DR_F16 || t == DR_BF16)
+        *(uint16_t *)bits = t == DR_F16 ? dr_cpu_to_f16(f) : dr_cpu_to_bf16(f);
     else if (floor(value) != value || value < (t == DR_U8 ? 0.0 : -0x1p31) ||
              value > (t == DR_U8 ? 255.0 : 0x1p31 - 1))
         return false;
@@ -232,8 +246,8 @@ static void pad_grad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_crop(cpu, &a->border, l->in[0], l->out[0]);
 }
 DR_CUDA_LAUNCHER pad_grad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
-    const struct back_attrs *a = l->node->attrs;
-    return dr_cuda_crop(&a->border, l->in[0], l->out[0], cuda->stream);
+    const struct dr_border b = stored_border(l);
+    return dr_cuda_crop(&b, l->in[0], l->out[0], cuda->stream);
 }
 const struct dr_op dr_op_pad_grad = {
     .name = "pad_grad",
@@ -242,6 +256,8 @@ const struct dr_op dr_op_pad_grad = {
     .attrs_bytes = sizeof(struct back_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = back_infer,
     .cost = move_cost,
@@ -261,6 +277,8 @@ const struct dr_op dr_op_pad = {
     .attrs_bytes = sizeof(struct pad_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = pad_infer,
     .grad = pad_grad,

@@ -28,6 +28,9 @@ static bool transposes(const struct dr_shape *s, int64_t *pixels, int64_t *chann
 static struct dr_cost move_cost(const struct dr_graph *g, const struct dr_node *n) {
     return dr_cost_of(g, n, 0);
 }
+static inline int64_t item_of(const struct dr_launch *l) {
+    return (int64_t)dr_dtype_bytes(dr_launch_out(l, 0)->dtype);
+}
 static void copy_all(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_value *y = dr_launch_out(l, 0);
     const int64_t rows = y->shape.dim[0], bytes = y->bytes / rows;
@@ -55,7 +58,7 @@ DR_CUDA_LAUNCHER back_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct back_attrs *a = l->node->attrs;
     int64_t pixels, channels;
     if (a->transpose && transposes(&a->shape, &pixels, &channels))
-        return dr_cuda_transpose(a->shape.dim[0], channels, pixels, l->in[0], l->out[0],
+        return dr_cuda_transpose(a->shape.dim[0], channels, pixels, item_of(l), l->in[0], l->out[0],
                                  cuda->stream);
     return copy_all_cuda(l, cuda);
 }
@@ -66,6 +69,8 @@ const struct dr_op dr_op_reshape_grad = {
     .attrs_bytes = sizeof(struct back_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = back_infer,
     .cost = move_cost,
@@ -104,7 +109,8 @@ DR_CUDA_LAUNCHER flatten_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_shape *s = &dr_launch_in(l, 0)->shape;
     int64_t pixels, channels;
     if (transposes(s, &pixels, &channels))
-        return dr_cuda_transpose(s->dim[0], pixels, channels, l->in[0], l->out[0], cuda->stream);
+        return dr_cuda_transpose(s->dim[0], pixels, channels, item_of(l), l->in[0], l->out[0],
+                                 cuda->stream);
     return copy_all_cuda(l, cuda);
 }
 static void flatten_grad(struct dr_grad *c) {
@@ -115,6 +121,8 @@ const struct dr_op dr_op_flatten = {
     .doc = "Each sample as one vector, in the order C, H, W.",
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = flatten_infer,
     .grad = flatten_grad,
@@ -173,6 +181,8 @@ const struct dr_op dr_op_reshape = {
     .attrs_bytes = sizeof(struct reshape_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = reshape_infer,
     .grad = reshape_grad,

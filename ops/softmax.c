@@ -19,8 +19,8 @@ static void softmax_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER softmax_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_value *x = dr_launch_in(l, 0);
-    return dr_cuda_softmax(dr_elements(x) / dr_last(x), dr_last(x), l->in[0], l->out[0],
-                           cuda->stream);
+    return dr_cuda_softmax(dr_type_of(x), dr_elements(x) / dr_last(x), dr_last(x), l->in[0],
+                           l->out[0], cuda->stream);
 }
 
 static void softmax_grad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
@@ -30,8 +30,8 @@ static void softmax_grad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER softmax_grad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_value *y = dr_launch_in(l, 0);
-    return dr_cuda_softmax_dgrad(dr_elements(y) / dr_last(y), dr_last(y), l->in[0], l->in[1],
-                                 l->out[0], cuda->stream);
+    return dr_cuda_softmax_dgrad(dr_type_of(y), dr_elements(y) / dr_last(y), dr_last(y), l->in[0],
+                                 l->in[1], l->out[0], cuda->stream);
 }
 
 const struct dr_op dr_op_softmax_grad = {
@@ -40,6 +40,8 @@ const struct dr_op dr_op_softmax_grad = {
     .flags = DR_OP_INTERNAL,
     .min_in = 2,
     .max_in = 2,
+    .half_in = 3,
+    .half_out = 1,
     .outputs = 1,
     .infer = softmax_infer,
     .cost = softmax_cost,
@@ -60,6 +62,8 @@ const struct dr_op dr_op_softmax = {
     .doc = "exp(x) / sum(exp(x)) over the last axis.",
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = softmax_infer,
     .grad = softmax_grad,

@@ -63,19 +63,20 @@ static struct dr_permute permute_of(const struct dr_launch *l) {
         p.dim[p.rank++] = 1;
     return p;
 }
-/* Matrices of 4-byte items [n, rows, cols] -> [n, cols, rows] have a kernel of their own. */
+/* Matrices of items of 2 or 4 bytes [n, rows, cols] -> [n, cols, rows] have a kernel of their own.
+ */
 static bool is_matrix(const struct dr_permute *p, int64_t *n, int64_t *rows, int64_t *cols) {
     const int64_t r = p->rank;
-    if (p->bytes != 4 || r < 2 || r > 3)
+    if ((p->bytes != 4 && p->bytes != 2) || r < 2 || r > 3)
         return false;
     *rows = p->dim[r - 1], *cols = p->dim[r - 2], *n = r == 3 ? p->dim[0] : 1;
-    return p->step[r - 2] == 4 && p->step[r - 1] == 4 * *cols &&
-           (r == 2 || p->step[0] == 4 * *rows * *cols);
+    return p->step[r - 2] == p->bytes && p->step[r - 1] == p->bytes * *cols &&
+           (r == 2 || p->step[0] == p->bytes * *rows * *cols);
 }
 static void transpose_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_permute p = permute_of(l);
     int64_t n, rows, cols;
-    if (is_matrix(&p, &n, &rows, &cols))
+    if (p.bytes == 4 && is_matrix(&p, &n, &rows, &cols))
         dr_cpu_transpose(cpu, n, rows, cols, l->in[0], l->out[0]);
     else
         dr_cpu_permute(cpu, &p, l->in[0], l->out[0]);
@@ -85,7 +86,7 @@ DR_CUDA_LAUNCHER transpose_cuda(const struct dr_launch *l, struct dr_cuda *cuda)
     int64_t n, rows, cols;
     /* its tiles of 32 x 32 are the blocks of one launch, of which there are 2^31 - 1 */
     if (is_matrix(&p, &n, &rows, &cols) && (rows + 31) / 32 <= INT32_MAX / ((cols + 31) / 32))
-        return dr_cuda_transpose(n, rows, cols, l->in[0], l->out[0], cuda->stream);
+        return dr_cuda_transpose(n, rows, cols, p.bytes, l->in[0], l->out[0], cuda->stream);
     return dr_cuda_permute(&p, l->in[0], l->out[0], cuda->stream);
 }
 static struct dr_cost transpose_cost(const struct dr_graph *g, const struct dr_node *n) {
@@ -112,6 +113,8 @@ const struct dr_op dr_op_transpose = {
     .attrs_bytes = sizeof(struct transpose_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = transpose_infer,
     .grad = transpose_grad,

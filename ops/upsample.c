@@ -72,7 +72,8 @@ DR_CUDA_LAUNCHER upsample_cuda(const struct dr_launch *l, struct dr_cuda *cuda) 
     const struct upsample_attrs *a = l->node->attrs;
     const struct dr_upsample u =
         shape_of(&dr_launch_in(l, 0)->shape, &dr_launch_out(l, 0)->shape, a->mode);
-    return dr_cuda_upsample_fprop(&u, l->in[0], l->out[0], cuda->stream);
+    return dr_cuda_upsample_fprop(dr_type_of(dr_launch_in(l, 0)), &u, l->in[0], l->out[0],
+                                  cuda->stream);
 }
 static struct dr_cost upsample_cost(const struct dr_graph *g, const struct dr_node *n) {
     const struct upsample_attrs *a = n->attrs;
@@ -89,7 +90,8 @@ static void back_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     dr_cpu_upsample_dgrad(cpu, l->node->attrs, l->in[0], l->out[0]);
 }
 DR_CUDA_LAUNCHER back_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
-    return dr_cuda_upsample_dgrad(l->node->attrs, l->in[0], l->out[0], cuda->stream);
+    return dr_cuda_upsample_dgrad(dr_type_of(dr_launch_in(l, 0)), l->node->attrs, l->in[0],
+                                  l->out[0], cuda->stream);
 }
 static struct dr_cost back_cost(const struct dr_graph *g, const struct dr_node *n) {
     const struct dr_upsample *u = n->attrs;
@@ -102,6 +104,8 @@ const struct dr_op dr_op_upsample_grad = {
     .attrs_bytes = sizeof(struct dr_upsample),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = back_infer,
     .cost = back_cost,
@@ -127,6 +131,8 @@ const struct dr_op dr_op_upsample = {
     .attrs_bytes = sizeof(struct upsample_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 1,
+    .half_out = 1,
     .outputs = 1,
     .infer = upsample_infer,
     .grad = upsample_grad,

@@ -9,11 +9,12 @@
 /* Operands that a map has no use for point at another one, so that reading all is safe. */
 #define X(name, expression)                                                                        \
     static void name##_loop(const struct dr_map_args *k, int64_t n) {                              \
-        const float p = k->p, q = k->q;                                                            \
+        const float *const x0 = k->a, *const x1 = k->b, *const x2 = k->c, p = k->p, q = k->q;      \
+        float *const y = k->y;                                                                     \
         for (int64_t at = 0; at < n; at++) {                                                       \
-            const float a = k->a[at], b = k->b[at], c = k->c[at];                                  \
+            const float a = x0[at], b = x1[at], c = x2[at];                                        \
             (void)b, (void)c, (void)p, (void)q;                                                    \
-            k->y[at] = expression;                                                                 \
+            y[at] = expression;                                                                    \
         }                                                                                          \
     }
 DR_MAPS(X)
@@ -46,10 +47,10 @@ static void map_block(void *ctx, size_t i) {
     const struct work *w = ctx;
     const int64_t at = (int64_t)i * BLOCK;
     struct dr_map_args k = *w->args;
-    k.a += at;
-    k.b = w->args->b ? w->args->b + at : k.a;
-    k.c = w->args->c ? w->args->c + at : k.a;
-    k.y += at;
+    k.a = (const float *)k.a + at;
+    k.b = k.b ? (const float *)k.b + at : k.a;
+    k.c = k.c ? (const float *)k.c + at : k.a;
+    k.y = (float *)k.y + at;
     loops[w->fn](&k, block_end(w, i) - at);
 }
 

@@ -2,6 +2,8 @@
  * two candidates wins does not depend on the order in which they meet. */
 #include "kernels/cuda/argmax.h"
 #include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/real.cuh"
+#include <type_traits>
 
 namespace {
 
@@ -17,23 +19,24 @@ __device__ bool beats(float a, int64_t a_at, float b, int64_t b_at) {
     return a > b || ((a_nan || a == b) && a_at < b_at);
 }
 
-template <class T> __global__ void short_kernel(int64_t rows, int64_t k, const float *x, T *y) {
+template <class T, class I>
+__global__ void short_kernel(int64_t rows, int64_t k, const T *x, I *y) {
     DR_GRID_LOOP(r, rows) {
-        const float *const row = x + r * k;
-        float top = row[0];
+        const T *const row = x + r * k;
+        float top = dr_load(row);
         int64_t best = 0;
         for (int64_t j = 1; j < k; j++) {
-            const float v = row[j];
+            const float v = dr_load(row + j);
             if (v > top || (v != v && top == top)) {
                 top = v;
                 best = j;
             }
         }
-        y[r] = (T)best;
+        y[r] = (I)best;
     }
 }
 
-template <class T> __global__ void long_kernel(int64_t rows, int64_t k, const float *x, T *y) {
+template <class T, class I> __global__ void long_kernel(int64_t rows, int64_t k, const T *x, I *y) {
     const int lane = threadIdx.x % 32;
     const int64_t warps = (int64_t)gridDim.x * (DR_THREADS / 32);
     for (int64_t r = (int64_t)blockIdx.x * (DR_THREADS / 32) + threadIdx.x / 32; r < rows;
@@ -41,7 +44,7 @@ template <class T> __global__ void long_kernel(int64_t rows, int64_t k, const fl
         float top = 0;
         int64_t best = -1;
         for (int64_t j = lane; j < k; j += 32) {
-            const float v = x[r * k + j];
+            const float v = dr_load(x + r * k + j);
             if (beats(v, j, top, best)) {
                 top = v;
                 best = j;
@@ -56,12 +59,12 @@ template <class T> __global__ void long_kernel(int64_t rows, int64_t k, const fl
             }
         }
         if (lane == 0) {
-            y[r] = (T)best;
+            y[r] = (I)best;
         }
     }
 }
 
-template <class T> int argmax(int64_t rows, int64_t k, const float *x, T *y, cudaStream_t s) {
+template <class T, class I> int argmax(int64_t rows, int64_t k, const T *x, I *y, cudaStream_t s) {
     if (k < 32) {
         short_kernel<<<dr_blocks(rows), DR_THREADS, 0, s>>>(rows, k, x, y);
     } else {
@@ -73,7 +76,11 @@ template <class T> int argmax(int64_t rows, int64_t k, const float *x, T *y, cud
 
 } // namespace
 
-extern "C" int dr_cuda_argmax(int64_t rows, int64_t k, const float *x, bool u8, void *y,
-                              cudaStream_t s) {
-    return u8 ? argmax(rows, k, x, (uint8_t *)y, s) : argmax(rows, k, x, (int32_t *)y, s);
+extern "C" int dr_cuda_argmax(enum dr_type t, int64_t rows, int64_t k, const void *x, bool u8,
+                              void *y, cudaStream_t s) {
+    return dr_real(t, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return u8 ? argmax(rows, k, (const T *)x, (uint8_t *)y, s)
+                  : argmax(rows, k, (const T *)x, (int32_t *)y, s);
+    });
 }

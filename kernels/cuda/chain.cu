@@ -1,42 +1,42 @@
-/* Chains of pointwise functions: a thread takes a few elements, a grid apart, through all steps in
+/* Chains of pointwise functions: a thread takes 16 neighbouring bytes of y through all steps in
  * registers. The steps are interpreted; a step is decoded once for these elements, which leaves the
  * loads and stores as the cost. */
 #include "kernels/cuda/chain.h"
 #include "kernels/cuda/grid.cuh"
-#include "kernels/cuda/real.cuh"
-#include <type_traits>
+#include "kernels/cuda/pack.cuh"
 
 namespace {
 
-constexpr int EACH = 4;
-
 /* Operand i of these elements: an input, or (-1) the last result. */
-template <typename T>
-__device__ __forceinline__ void take(const dr_map_chain &k, int i, int64_t at, int64_t step,
-                                     int64_t n, const float *last, float *v) {
-    const T *x = i < 0 ? nullptr : (const T *)k.x[i];
+template <int V, typename T>
+__device__ __forceinline__ void take(const dr_map_chain &k, int i, int64_t at, int64_t n,
+                                     const float (&last)[V], float (&v)[V]) {
+    if (i >= 0) {
+        dr_load_some<V>((const T *)k.x[i] + at, n - at, v);
+        return;
+    }
 #pragma unroll
-    for (int e = 0; e < EACH; e++) {
-        v[e] = !x ? last[e] : at + e * step < n ? dr_load(x + at + e * step) : 0.0f;
+    for (int e = 0; e < V; e++) {
+        v[e] = last[e];
     }
 }
 
 template <typename T> __global__ void chain_kernel(int64_t n, const dr_map_chain k) {
-    const int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += EACH * step) {
-        float y[EACH] = {};
+    constexpr int V = DR_PACK<T>;
+    DR_PACK_LOOP(V, at, n) {
+        float y[V] = {};
         for (int s = 0; s < k.n; s++) {
             const dr_map_step &m = k.step[s];
             const float p = m.p, q = m.q;
-            float va[EACH], vb[EACH], vc[EACH];
-            take<T>(k, m.a, at, step, n, y, va);
-            take<T>(k, m.b, at, step, n, y, vb);
-            take<T>(k, m.c, at, step, n, y, vc);
+            float va[V], vb[V], vc[V];
+            take<V, T>(k, m.a, at, n, y, va);
+            take<V, T>(k, m.b, at, n, y, vb);
+            take<V, T>(k, m.c, at, n, y, vc);
             (void)p, (void)q;
             switch (m.fn) {
 #define X(name, expression)                                                                        \
     case DR_FN_##name:                                                                             \
-        _Pragma("unroll") for (int e = 0; e < EACH; e++) {                                         \
+        _Pragma("unroll") for (int e = 0; e < V; e++) {                                            \
             const float a = va[e], b = vb[e], c = vc[e];                                           \
             (void)b, (void)c;                                                                      \
             y[e] = expression;                                                                     \
@@ -46,12 +46,7 @@ template <typename T> __global__ void chain_kernel(int64_t n, const dr_map_chain
 #undef X
             }
         }
-#pragma unroll
-        for (int e = 0; e < EACH; e++) {
-            if (at + e * step < n) {
-                dr_store((T *)k.y + at + e * step, y[e]);
-            }
-        }
+        dr_store_some<V>((T *)k.y + at, n - at, y);
     }
 }
 
@@ -61,7 +56,8 @@ extern "C" int dr_cuda_chain(enum dr_type t, int64_t n, const struct dr_map_chai
                              cudaStream_t s) {
     return dr_real(t, [&](auto *zero) {
         using T = std::remove_pointer_t<decltype(zero)>;
-        chain_kernel<T><<<dr_blocks((n + EACH - 1) / EACH), DR_THREADS, 0, s>>>(n, *chain);
+        chain_kernel<T>
+            <<<dr_blocks((n + DR_PACK<T> - 1) / DR_PACK<T>), DR_THREADS, 0, s>>>(n, *chain);
         return (int)cudaGetLastError();
     });
 }

@@ -3,6 +3,7 @@
 #ifndef DR_KERNELS_CUDA_CLASSES_CUH
 #define DR_KERNELS_CUDA_CLASSES_CUH
 #include "kernels/batch.h"
+#include "kernels/cuda/real.cuh"
 #include <cuda_runtime.h>
 #include <stdint.h>
 
@@ -21,10 +22,10 @@ __device__ double warp_sum(double v) {
 __device__ float larger(float a, float b) {
     return a <= b ? b : (b <= a ? a : NAN);
 }
-__device__ float row_max(const float *x, int64_t k, int lane) {
+template <typename T> __device__ float row_max(const T *x, int64_t k, int lane) {
     float m = -INFINITY;
     for (int64_t j = lane; j < k; j += 32) {
-        m = larger(m, x[j]);
+        m = larger(m, dr_load(x + j));
     }
     for (int o = 16; o > 0; o >>= 1) {
         m = larger(m, __shfl_xor_sync(ALL, m, o));
@@ -32,10 +33,10 @@ __device__ float row_max(const float *x, int64_t k, int lane) {
     return m;
 }
 
-__device__ double exp_sum(const float *x, int64_t k, float m, int lane) {
+template <typename T> __device__ double exp_sum(const T *x, int64_t k, float m, int lane) {
     double sum = 0;
     for (int64_t j = lane; j < k; j += 32) {
-        sum += expf(x[j] - m);
+        sum += expf(dr_load(x + j) - m);
     }
     return warp_sum(sum);
 }

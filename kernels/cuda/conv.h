@@ -71,13 +71,6 @@ static inline int64_t dr_cuda_conv_wgrad_bytes(const struct dr_conv *c) {
 }
 int dr_cuda_conv_wgrad(const struct dr_conv *c, enum dr_type t, const void *x, const void *dy,
                        float *dw, void *workspace, const struct dr_cuda *cuda);
-/* out[c] = sum over rows of a[row, c], in fixed chunks. Workspace in bytes. */
-#define DR_CUDA_SUM_CHUNK 1024
-static inline int64_t dr_cuda_column_sum_bytes(int64_t rows, int64_t columns) {
-    return (rows + DR_CUDA_SUM_CHUNK - 1) / DR_CUDA_SUM_CHUNK * columns * (int64_t)sizeof(float);
-}
-int dr_cuda_column_sum(const float *a, int64_t rows, int64_t columns, float *out, void *workspace,
-                       dr_stream s);
 #ifdef __cplusplus
 }
 #endif

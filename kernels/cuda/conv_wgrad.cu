@@ -173,32 +173,6 @@ int launch_add(const float *partial, int64_t chunks, int64_t n, float *out, cuda
     return (int)cudaGetLastError();
 }
 
-constexpr int64_t ROWS = DR_CUDA_SUM_CHUNK; /* rows a partial column sum */
-
-/* Blocks: the 32-column tiles of the first chunk of rows, of the second, ... */
-__global__ void column_sum_kernel(const float *a, int64_t rows, int64_t columns, unsigned tiles,
-                                  float *partial) {
-    __shared__ float sum[8][33];
-    const int64_t chunk = blockIdx.x / tiles;
-    const int64_t col = (int64_t)(blockIdx.x % tiles) * 32 + threadIdx.x;
-    const int64_t first = chunk * ROWS, last = min(first + ROWS, rows);
-    float acc = 0.0f;
-    if (col < columns) {
-        for (int64_t r = first + threadIdx.y; r < last; r += 8) {
-            acc += a[r * columns + col];
-        }
-    }
-    sum[threadIdx.y][threadIdx.x] = acc;
-    __syncthreads();
-    if (threadIdx.y == 0 && col < columns) {
-        float total = 0.0f;
-        for (int i = 0; i < 8; i++) {
-            total += sum[i][threadIdx.x];
-        }
-        partial[chunk * columns + col] = total;
-    }
-}
-
 } // namespace
 } // namespace dr
 
@@ -224,16 +198,4 @@ extern "C" int dr_cuda_conv_wgrad(const struct dr_conv *c, enum dr_type t, const
                         ? wgrad_f32(p, (const float *)x, (const float *)dy, partial, cuda->stream)
                         : wgrad_mma(p, t, x, dy, partial, cuda->stream);
     return err || chunks == 1 ? err : launch_add(partial, chunks, p.elements, dw, cuda->stream);
-}
-
-extern "C" int dr_cuda_column_sum(const float *a, int64_t rows, int64_t columns, float *out,
-                                  void *workspace, cudaStream_t s) {
-    const int64_t chunks = (rows + ROWS - 1) / ROWS, tiles = (columns + 31) / 32;
-    if (chunks > INT32_MAX / tiles) {
-        return (int)cudaErrorInvalidConfiguration;
-    }
-    float *const partial = static_cast<float *>(workspace);
-    column_sum_kernel<<<(unsigned)(chunks * tiles), dim3(32, 8), 0, s>>>(a, rows, columns,
-                                                                         (unsigned)tiles, partial);
-    return launch_add(partial, chunks, columns, out, s);
 }

@@ -1,8 +1,9 @@
-/* Batch normalization over [rows, c]: column sums by blocks of 32 channels x 8 rows over fixed
- * chunks of rows, in double; then one pass that applies the statistics element by element. */
+/* Batch normalization over [rows, c]: column sums over fixed chunks of rows, in double, then one
+ * pass that applies the statistics. A thread keeps its channels, 16 bytes of them where that
+ * divides c, and walks the rows. */
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/activate.cuh"
-#include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/walk.cuh"
 
 namespace {
 
@@ -12,97 +13,155 @@ int64_t chunks(int64_t rows) {
 
 /* The first value of a channel. Variances are those of x minus it: squares of a mean far from 0
  * would drown a small variance, and a constant channel's is 0. */
-__device__ double origin_of(const float *x, int64_t k) {
-    return isfinite(x[k]) ? (double)x[k] : 0.0;
+template <typename T> __device__ double origin_of(const T *x, int64_t k) {
+    const float v = dr_load(x + k);
+    return isfinite(v) ? (double)v : 0.0;
 }
+
+/* What a channel's sums are of: numbers minus m, times rstd. */
+template <int V> struct centre { double m[V], rstd[V]; };
 
 /* partial[chunk][2][c]: the sums of a and b, where (a, b) = (d, d^2) of d = x - origin, or, with
- * dy, (dy, dy * xhat). */
-__global__ void sums_kernel(int64_t rows, int64_t chunk, int64_t c, const float *x, const float *dy,
+ * dy, (dy, dy * xhat). blockIdx.y: the chunk. */
+template <typename T, int V>
+__global__ void sums_kernel(int64_t rows, int64_t chunk, int64_t c, const T *x, const T *dy,
                             const float *mean, const float *var, double eps, double *partial) {
-    __shared__ double part[2][8][33];
-    const int64_t k = (int64_t)blockIdx.x * 32 + threadIdx.x;
+    __shared__ double part[2 * V][DR_THREADS];
+    const int64_t k = dr_walk_column<V>();
     const int64_t first = blockIdx.y * chunk, last = min(first + chunk, rows);
-    double a = 0, b = 0;
+    double sum[2 * V] = {};
     if (k < c) {
-        const double m = dy ? mean[k] : origin_of(x, k), rstd = dy ? 1.0 / sqrt(var[k] + eps) : 1;
-        for (int64_t r = first + threadIdx.y; r < last; r += 8) {
-            const double d = x[r * c + k] - m;
-            const double g = dy ? (double)dy[r * c + k] : d;
-            a += g;
-            b += g * (d * rstd);
+        centre<V> o;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            o.m[i] = dy ? mean[k + i] : origin_of(x, k + i);
+            o.rstd[i] = dy ? 1.0 / sqrt(var[k + i] + eps) : 1;
+        }
+#pragma unroll 2
+        for (int64_t r = first + threadIdx.y; r < last; r += blockDim.y) {
+            float v[V], w[V] = {};
+            dr_load<V>(x + r * c + k, v);
+            if (dy) {
+                dr_load<V>(dy + r * c + k, w);
+            }
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                const double d = v[i] - o.m[i], g = dy ? (double)w[i] : d;
+                sum[i] += g;
+                sum[V + i] += g * (d * o.rstd[i]);
+            }
         }
     }
-    part[0][threadIdx.y][threadIdx.x] = a;
-    part[1][threadIdx.y][threadIdx.x] = b;
-    __syncthreads();
-    if (threadIdx.y < 2 && k < c) {
-        double sum = 0;
-        for (int i = 0; i < 8; i++) {
-            sum += part[threadIdx.y][i][threadIdx.x];
+    dr_walk_sums<2 * V>(part, sum);
+    if (threadIdx.y == 0 && k < c) {
+#pragma unroll
+        for (int i = 0; i < 2 * V; i++) {
+            partial[(blockIdx.y * 2 + i / V) * c + k + i % V] = sum[i];
         }
-        partial[(blockIdx.y * 2 + threadIdx.y) * c + k] = sum;
     }
 }
 
-/* rows > 0: mean and biased variance of x from its sums; rows 0: the two sums themselves. 32
- * channels by 8 threads, each every eighth partial; their sums are added in order. */
-__global__ void merge_kernel(int64_t n, int64_t c, int64_t rows, const float *x,
-                             const double *partial, float *out_a, float *out_b) {
-    __shared__ double part[2][8][33];
-    const int64_t k = (int64_t)blockIdx.x * 32 + threadIdx.x;
-    double a = 0, b = 0;
-    if (k < c) {
-        for (int64_t i = threadIdx.y; i < n; i += 8) {
-            a += partial[(2 * i) * c + k];
-            b += partial[(2 * i + 1) * c + k];
-        }
+/* rows > 0: mean and biased variance of x from its sums; rows 0: the two sums themselves. A column
+ * and a part of its partial sums a thread. */
+template <typename T>
+__global__ void merge_kernel(int64_t n, int64_t c, int64_t rows, const T *x, const double *partial,
+                             float *out_a, float *out_b) {
+    __shared__ double part[2][DR_THREADS];
+    const int64_t k = dr_walk_column<1>();
+    double sum[2] = {};
+    for (int64_t i = threadIdx.y; i < n && k < c; i += blockDim.y) {
+        sum[0] += partial[(2 * i) * c + k];
+        sum[1] += partial[(2 * i + 1) * c + k];
     }
-    part[0][threadIdx.y][threadIdx.x] = a;
-    part[1][threadIdx.y][threadIdx.x] = b;
-    __syncthreads();
+    dr_walk_sums<2>(part, sum);
     if (threadIdx.y > 0 || k >= c) {
         return;
     }
-    a = b = 0;
-    for (int t = 0; t < 8; t++) {
-        a += part[0][t][threadIdx.x];
-        b += part[1][t][threadIdx.x];
-    }
     if (rows > 0) {
-        const double m = a / (double)rows, v = b / (double)rows - m * m;
+        const double m = sum[0] / (double)rows, v = sum[1] / (double)rows - m * m;
         out_a[k] = (float)(origin_of(x, k) + m);
         out_b[k] = (float)(v < 0 ? 0 : v); /* NaN stays NaN */
     } else {
-        out_a[k] = (float)b;
-        out_b[k] = (float)a;
+        out_a[k] = (float)sum[1];
+        out_b[k] = (float)sum[0];
     }
 }
 
-__global__ void apply_kernel(int64_t n, int64_t c, const float *x, const float *mean,
+__device__ float rstd_of(const float *var, int64_t k, double eps) {
+    return 1.0f / sqrtf(var[k] + (float)eps);
+}
+
+template <typename T, int V>
+__global__ void apply_kernel(int64_t rows, int64_t c, const T *x, const float *mean,
                              const float *var, const float *gamma, const float *beta, double eps,
-                             const float *add, int act, float *y) {
-    DR_GRID_LOOP(i, n) {
-        const int64_t k = i % c;
-        const float scale = (float)(1.0 / sqrt((double)var[k] + eps)) * gamma[k];
-        const float v = (x[i] - mean[k]) * scale + beta[k];
-        y[i] = dr_activate(add ? v + add[i] : v, act);
+                             const T *add, int act, T *y) {
+    const int64_t k = dr_walk_column<V>();
+    if (k >= c) {
+        return;
+    }
+    float m[V], scale[V], shift[V];
+    dr_load<V>(mean + k, m);
+    dr_load<V>(beta + k, shift);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        scale[i] = rstd_of(var, k + i, eps) * gamma[k + i];
+    }
+#pragma unroll 2
+    for (int64_t r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; r < rows;
+         r += (int64_t)gridDim.y * blockDim.y) {
+        float v[V], more[V] = {};
+        dr_load<V>(x + r * c + k, v);
+        if (add) {
+            dr_load<V>(add + r * c + k, more);
+        }
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            v[i] = (v[i] - m[i]) * scale[i] + shift[i];
+            v[i] = dr_activate(add ? v[i] + more[i] : v[i], act);
+        }
+        dr_store<V>(y + r * c + k, v);
     }
 }
 
-__global__ void dgrad_kernel(int64_t n, int64_t c, const float *x, const float *dy,
-                             const float *mean, const float *var, const float *gamma,
-                             const float *dgamma, const float *dbeta, double eps, float *dx) {
-    const float inv = (float)((double)c / (double)n); /* 1 / rows */
-    DR_GRID_LOOP(i, n) {
-        const int64_t k = i % c;
-        const float rstd = (float)(1.0 / sqrt((double)var[k] + eps));
-        float g = dy[i];
+/* dx = (dy - (dbeta + xhat * dgamma) / rows) * gamma * rstd; by stored statistics (no dgamma)
+ * without the sums. */
+template <typename T, int V>
+__global__ void dgrad_kernel(int64_t rows, int64_t c, const T *x, const T *dy, const float *mean,
+                             const float *var, const float *gamma, const float *dgamma,
+                             const float *dbeta, double eps, T *dx) {
+    const int64_t k = dr_walk_column<V>();
+    if (k >= c) {
+        return;
+    }
+    const float inv = (float)(1.0 / (double)rows);
+    float m[V] = {}, rstd[V], g[V], sum[V] = {}, dot[V] = {};
+    dr_load<V>(gamma + k, g);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        rstd[i] = rstd_of(var, k + i, eps);
+    }
+    if (dgamma) {
+        dr_load<V>(mean + k, m);
+        dr_load<V>(dbeta + k, sum);
+        dr_load<V>(dgamma + k, dot);
+    }
+#pragma unroll 2
+    for (int64_t r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; r < rows;
+         r += (int64_t)gridDim.y * blockDim.y) {
+        float v[V], w[V];
+        dr_load<V>(dy + r * c + k, w);
         if (dgamma) {
-            const float xhat = (x[i] - mean[k]) * rstd;
-            g -= (dbeta[k] + xhat * dgamma[k]) * inv;
+            dr_load<V>(x + r * c + k, v);
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                w[i] -= (sum[i] + (v[i] - m[i]) * rstd[i] * dot[i]) * inv;
+            }
         }
-        dx[i] = g * gamma[k] * rstd;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            w[i] = w[i] * g[i] * rstd[i];
+        }
+        dr_store<V>(dx + r * c + k, w);
     }
 }
 
@@ -118,56 +177,67 @@ __global__ void track_kernel(int64_t c, const float *mean, const float *var, dou
     running_var[k] = (float)(keep * running_var[k] + momentum * (var[k] * unbiased));
 }
 
-int column_sums(int64_t rows, int64_t c, const float *x, const float *dy, const float *mean,
-                const float *var, double eps, double *partial, cudaStream_t s) {
-    const dim3 grid((unsigned)((c + 31) / 32), (unsigned)chunks(rows));
-    sums_kernel<<<grid, dim3(32, 8), 0, s>>>(rows, dr_cuda_norm_chunk(rows), c, x, dy, mean, var,
-                                             eps, partial);
-    return (int)cudaGetLastError();
+/* The sums of x (and dy) into two vectors; see the kernels. */
+int column_sums(enum dr_type t, int64_t rows, int64_t c, const void *x, const void *dy,
+                const float *mean, const float *var, double eps, double *partial, float *out_a,
+                float *out_b, cudaStream_t s) {
+    return dr_real_packs(t, c, [&](auto *type, auto v) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        constexpr int V = decltype(v)::value;
+        const dr_walk k = dr_walk_of(c, V);
+        sums_kernel<T, V>
+            <<<dim3((unsigned)k.blocks, (unsigned)chunks(rows)), dim3(k.across, k.down), 0, s>>>(
+                rows, dr_cuda_norm_chunk(rows), c, (const T *)x, (const T *)dy, mean, var, eps,
+                partial);
+        merge_kernel<T><<<(unsigned)((c + 31) / 32), dim3(32, DR_THREADS / 32), 0, s>>>(
+            chunks(rows), c, dy ? 0 : rows, (const T *)x, partial, out_a, out_b);
+        return (int)cudaGetLastError();
+    });
 }
 
 } // namespace
 
-extern "C" int dr_cuda_norm_stats(int64_t rows, int64_t c, const float *x, void *workspace,
-                                  float *mean, float *var, cudaStream_t s) {
-    double *const partial = (double *)workspace;
-    const int err = column_sums(rows, c, x, nullptr, nullptr, nullptr, 0, partial, s);
-    if (err) {
-        return err;
-    }
-    merge_kernel<<<(unsigned)((c + 31) / 32), dim3(32, 8), 0, s>>>(chunks(rows), c, rows, x,
-                                                                   partial, mean, var);
-    return (int)cudaGetLastError();
+extern "C" int dr_cuda_norm_stats(enum dr_type t, int64_t rows, int64_t c, const void *x,
+                                  void *workspace, float *mean, float *var, cudaStream_t s) {
+    return column_sums(t, rows, c, x, nullptr, nullptr, nullptr, 0, (double *)workspace, mean, var,
+                       s);
 }
 
-extern "C" int dr_cuda_norm_apply(int64_t rows, int64_t c, const float *x, const float *mean,
-                                  const float *var, const float *gamma, const float *beta,
-                                  double eps, const float *add, int act, float *y, cudaStream_t s) {
-    apply_kernel<<<dr_blocks(rows * c), DR_THREADS, 0, s>>>(rows * c, c, x, mean, var, gamma, beta,
-                                                            eps, add, act, y);
-    return (int)cudaGetLastError();
+extern "C" int dr_cuda_norm_wgrad(enum dr_type t, int64_t rows, int64_t c, const void *x,
+                                  const void *dy, const float *mean, const float *var, double eps,
+                                  void *workspace, float *dgamma, float *dbeta, cudaStream_t s) {
+    return column_sums(t, rows, c, x, dy, mean, var, eps, (double *)workspace, dgamma, dbeta, s);
 }
 
-extern "C" int dr_cuda_norm_wgrad(int64_t rows, int64_t c, const float *x, const float *dy,
-                                  const float *mean, const float *var, double eps, void *workspace,
-                                  float *dgamma, float *dbeta, cudaStream_t s) {
-    double *const partial = (double *)workspace;
-    const int err = column_sums(rows, c, x, dy, mean, var, eps, partial, s);
-    if (err) {
-        return err;
-    }
-    merge_kernel<<<(unsigned)((c + 31) / 32), dim3(32, 8), 0, s>>>(chunks(rows), c, 0, x, partial,
-                                                                   dgamma, dbeta);
-    return (int)cudaGetLastError();
-}
-
-extern "C" int dr_cuda_norm_dgrad(int64_t rows, int64_t c, const float *x, const float *dy,
+extern "C" int dr_cuda_norm_apply(enum dr_type t, int64_t rows, int64_t c, const void *x,
                                   const float *mean, const float *var, const float *gamma,
-                                  const float *dgamma, const float *dbeta, double eps, float *dx,
+                                  const float *beta, double eps, const void *add, int act, void *y,
                                   cudaStream_t s) {
-    dgrad_kernel<<<dr_blocks(rows * c), DR_THREADS, 0, s>>>(rows * c, c, x, dy, mean, var, gamma,
-                                                            dgamma, dbeta, eps, dx);
-    return (int)cudaGetLastError();
+    return dr_real_packs(t, c, [&](auto *type, auto v) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        constexpr int V = decltype(v)::value;
+        const dr_walk k = dr_walk_of(c, V);
+        apply_kernel<T, V>
+            <<<dim3((unsigned)k.blocks, dr_walk_turns(k, rows)), dim3(k.across, k.down), 0, s>>>(
+                rows, c, (const T *)x, mean, var, gamma, beta, eps, (const T *)add, act, (T *)y);
+        return (int)cudaGetLastError();
+    });
+}
+
+extern "C" int dr_cuda_norm_dgrad(enum dr_type t, int64_t rows, int64_t c, const void *x,
+                                  const void *dy, const float *mean, const float *var,
+                                  const float *gamma, const float *dgamma, const float *dbeta,
+                                  double eps, void *dx, cudaStream_t s) {
+    return dr_real_packs(t, c, [&](auto *type, auto v) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        constexpr int V = decltype(v)::value;
+        const dr_walk k = dr_walk_of(c, V);
+        dgrad_kernel<T, V>
+            <<<dim3((unsigned)k.blocks, dr_walk_turns(k, rows)), dim3(k.across, k.down), 0, s>>>(
+                rows, c, (const T *)x, (const T *)dy, mean, var, gamma, dgamma, dbeta, eps,
+                (T *)dx);
+        return (int)cudaGetLastError();
+    });
 }
 
 extern "C" int dr_cuda_norm_track(int64_t c, const float *mean, const float *var, double momentum,

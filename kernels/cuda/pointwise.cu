@@ -1,23 +1,36 @@
-/* Element-wise kernels, the scalars of a step, random_flip and normalize. Memory-bound all:
- * one thread an element in a grid-stride loop, neighbouring threads on neighbouring addresses. */
+/* Element-wise kernels, the scalars of a step, random_flip and normalize. Memory-bound all: a few
+ * elements a thread in a grid-stride loop, neighbouring threads on neighbouring addresses. */
 #include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/activate.cuh"
 #include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/pack.cuh"
 #include "kernels/philox.h"
 
 namespace {
 
 struct addends {
-    const float *x[8];
+    const void *x[DR_CUDA_ADDENDS];
     uint32_t n;
 };
-__global__ void add_kernel(int64_t n, const addends a, int act, float *y) {
-    DR_GRID_LOOP(i, n) {
-        float v = a.x[0][i];
+template <typename T>
+__global__ void add_kernel(int64_t n, const __grid_constant__ addends a, int act, T *y) {
+    constexpr int V = DR_PACK<T>;
+    DR_PACK_LOOP(V, i, n) {
+        float sum[V];
+        dr_load_some<V>((const T *)a.x[0] + i, n - i, sum);
         for (uint32_t k = 1; k < a.n; k++) {
-            v += a.x[k][i];
+            float v[V];
+            dr_load_some<V>((const T *)a.x[k] + i, n - i, v);
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                sum[e] += v[e];
+            }
         }
-        y[i] = dr_activate(v, act);
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            sum[e] = dr_activate(sum[e], act);
+        }
+        dr_store_some<V>(y + i, n - i, sum);
     }
 }
 
@@ -77,13 +90,45 @@ __global__ void flip_kernel(const flip f, const dr_batch *batch, int64_t n, cons
     }
 }
 
-template <class T>
-__global__ void normalize_kernel(const T *x, float *y, int64_t rows, int64_t c,
-                                 const dr_cuda_affine a) {
+/* Of all channels at once: neighbours in memory, V at a time. */
+template <typename From, typename To>
+__global__ void normalize_kernel(const From *x, To *y, int64_t n,
+                                 const __grid_constant__ dr_cuda_affine a) {
+    constexpr int V = 4;
+    DR_PACK_LOOP(V, i, n) {
+        float v[V];
+        dr_load_some<V>(x + i, n - i, v);
+        int k = (int)(i % a.n);
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            v[e] = __fmaf_rn(v[e], a.mul[k], a.add[k]);
+            k = k + 1 < (int)a.n ? k + 1 : 0;
+        }
+        dr_store_some<V>(y + i, n - i, v);
+    }
+}
+template <typename From, typename To>
+__global__ void normalize_some_kernel(const From *x, To *y, int64_t rows, int64_t c,
+                                      const __grid_constant__ dr_cuda_affine a) {
     DR_GRID_LOOP(i, rows * a.n) {
         const int64_t k = i % a.n, at = i / a.n * c + a.c0 + k;
-        y[at] = __fmaf_rn((float)x[at], a.mul[k], a.add[k]);
+        dr_store(y + at, __fmaf_rn(dr_load(x + at), a.mul[k], a.add[k]));
     }
+}
+template <typename From>
+int normalize(const From *x, enum dr_type to, void *y, int64_t rows, int64_t c,
+              const dr_cuda_affine &a, cudaStream_t s) {
+    return dr_real(to, [&](auto *type) {
+        using To = std::remove_pointer_t<decltype(type)>;
+        if (a.n == c) {
+            normalize_kernel<<<dr_blocks((rows * c + 3) / 4), DR_THREADS, 0, s>>>(x, (To *)y,
+                                                                                  rows * c, a);
+        } else {
+            normalize_some_kernel<<<dr_blocks(rows * a.n), DR_THREADS, 0, s>>>(x, (To *)y, rows, c,
+                                                                               a);
+        }
+        return (int)cudaGetLastError();
+    });
 }
 
 int done() {
@@ -92,20 +137,24 @@ int done() {
 
 } // namespace
 
-extern "C" int dr_cuda_add(int64_t n, const void *const *x, uint32_t n_x, int act, float *y,
-                           cudaStream_t s) {
-    uint32_t at = 0;
-    while (at < n_x) {
-        addends a = {};
-        if (at > 0) {
-            a.x[a.n++] = y; /* each thread reads its own element before it writes it */
+extern "C" int dr_cuda_add(enum dr_type t, int64_t n, const void *const *x, uint32_t n_x, int act,
+                           void *y, cudaStream_t s) {
+    return dr_real(t, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        uint32_t at = 0;
+        while (at < n_x) {
+            addends a = {};
+            if (at > 0) {
+                a.x[a.n++] = y; /* each thread reads its own elements before it writes them */
+            }
+            while (a.n < DR_CUDA_ADDENDS && at < n_x) {
+                a.x[a.n++] = x[at++];
+            }
+            add_kernel<<<dr_blocks((n + DR_PACK<T> - 1) / DR_PACK<T>), DR_THREADS, 0, s>>>(
+                n, a, at == n_x ? act : 0, (T *)y);
         }
-        while (a.n < 8 && at < n_x) {
-            a.x[a.n++] = (const float *)x[at++];
-        }
-        add_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, a, at == n_x ? act : 0, y);
-    }
-    return done();
+        return done();
+    });
 }
 
 extern "C" int dr_cuda_total_loss(const void *const *loss, const double *weight, uint32_t n,
@@ -139,13 +188,14 @@ extern "C" int dr_cuda_flip(bool horizontal, bool vertical, double p, uint64_t s
     return done();
 }
 
-extern "C" int dr_cuda_normalize(const void *x, bool u8, float *y, int64_t rows, int64_t c,
-                                 const struct dr_cuda_affine *a, cudaStream_t s) {
-    const unsigned blocks = dr_blocks(rows * a->n);
+extern "C" int dr_cuda_normalize(enum dr_type from, bool u8, const void *x, enum dr_type to,
+                                 void *y, int64_t rows, int64_t c, const struct dr_cuda_affine *a,
+                                 cudaStream_t s) {
     if (u8) {
-        normalize_kernel<<<blocks, DR_THREADS, 0, s>>>((const uint8_t *)x, y, rows, c, *a);
-    } else {
-        normalize_kernel<<<blocks, DR_THREADS, 0, s>>>((const float *)x, y, rows, c, *a);
+        return normalize((const uint8_t *)x, to, y, rows, c, *a, s);
     }
-    return done();
+    return dr_real(from, [&](auto *type) {
+        using From = std::remove_pointer_t<decltype(type)>;
+        return normalize((const From *)x, to, y, rows, c, *a, s);
+    });
 }

@@ -6,6 +6,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/cuda/stream.h"
+#include "kernels/dtype.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -13,8 +14,11 @@
 extern "C" {
 #endif
 
-/* y = act(x[0] + x[1] + ...), left to right. More than 8 inputs take several launches. */
-int dr_cuda_add(int64_t n, const void *const *x, uint32_t n_x, int act, float *y, dr_stream s);
+/* y = act(x[0] + x[1] + ...), left to right; all stored as t, 16-byte aligned. What more inputs
+ * than those of one launch add up to passes through y. */
+#define DR_CUDA_ADDENDS 128
+int dr_cuda_add(enum dr_type t, int64_t n, const void *const *x, uint32_t n_x, int act, void *y,
+                dr_stream s);
 
 /* ---- scalars of a step ---- */
 /* More than 128 losses take several launches. */
@@ -32,14 +36,15 @@ int dr_cuda_lr(const struct dr_cuda_lr *lr, const struct dr_batch *header, float
 int dr_cuda_flip(bool horizontal, bool vertical, double p, uint64_t seed, uint64_t key,
                  const struct dr_batch *batch, const void *x, void *y, int64_t n, int64_t h,
                  int64_t w, int64_t pixel, dr_stream s);
-/* y = x * mul + add for channels [c0, c0 + n) of x, y [rows, c]; x is u8 or f32. */
+/* y = x * mul + add for channels [c0, c0 + n) of x, y [rows, c]; x is u8, or stored as from, y as
+ * to. */
 #define DR_CUDA_CHANNELS 64 /* of one launch: the factors travel as arguments */
 struct dr_cuda_affine {
     int64_t c0, n;
     float mul[DR_CUDA_CHANNELS], add[DR_CUDA_CHANNELS];
 };
-int dr_cuda_normalize(const void *x, bool u8, float *y, int64_t rows, int64_t c,
-                      const struct dr_cuda_affine *a, dr_stream s);
+int dr_cuda_normalize(enum dr_type from, bool u8, const void *x, enum dr_type to, void *y,
+                      int64_t rows, int64_t c, const struct dr_cuda_affine *a, dr_stream s);
 
 #ifdef __cplusplus
 }

@@ -1,33 +1,68 @@
-/* Moving values: a tiled transpose through shared memory (pitch 33, so that neither the rows nor
- * the columns of a tile meet in one bank), a copy of rows, any order of axes, and borders. */
+/* Moving values: a tiled transpose through shared memory (an odd pitch in words, so that neither
+ * the rows nor the columns of a tile meet in one bank), a copy of rows, any order of axes, and
+ * borders. All move whole units: the widest that divide every size and address. */
 #include "kernels/cuda/shape.h"
 #include "kernels/cuda/grid.cuh"
+#include <string.h>
+#include <type_traits>
 
 namespace {
 
-/* blockIdx.x: the tiles of a matrix, `tiles_c` across; blockIdx.y: the matrix. */
-__global__ void transpose_kernel(int64_t rows, int64_t cols, unsigned tiles_c, const uint32_t *x,
-                                 uint32_t *y) {
-    __shared__ uint32_t tile[32][33];
+/* Calls `f` with a null pointer of the widest unit that divides the bits in `all`. */
+template <typename F> int by_unit(uint64_t all, F f) {
+    return all % 16 == 0  ? f((uint4 *)nullptr)
+           : all % 8 == 0 ? f((uint2 *)nullptr)
+           : all % 4 == 0 ? f((uint32_t *)nullptr)
+           : all % 2 == 0 ? f((uint16_t *)nullptr)
+                          : f((uint8_t *)nullptr);
+}
+uint64_t bits(const void *p) {
+    return (uint64_t)(uintptr_t)p;
+}
+
+/* blockIdx.x: the tiles of a matrix, `tiles_c` across; blockIdx.y: the matrix. A tile has 128 bytes
+ * a side. */
+template <typename T> constexpr int TILE = 128 / (int)sizeof(T);
+template <typename T>
+__global__ void transpose_kernel(int64_t rows, int64_t cols, unsigned tiles_c, const T *x, T *y) {
+    constexpr int N = TILE<T>;
+    __shared__ T tile[N][N + 4 / sizeof(T)];
     const int64_t base = (int64_t)blockIdx.y * rows * cols;
-    const int64_t r0 = (int64_t)(blockIdx.x / tiles_c) * 32;
-    const int64_t c0 = (int64_t)(blockIdx.x % tiles_c) * 32;
-    for (int i = threadIdx.y; i < 32; i += 8) {
-        const int64_t r = r0 + i, c = c0 + threadIdx.x;
-        if (r < rows && c < cols) {
-            tile[i][threadIdx.x] = x[base + r * cols + c];
+    const int64_t r0 = (int64_t)(blockIdx.x / tiles_c) * N;
+    const int64_t c0 = (int64_t)(blockIdx.x % tiles_c) * N;
+    for (int i = threadIdx.y; i < N; i += 8) {
+#pragma unroll
+        for (int j = threadIdx.x; j < N; j += 32) {
+            if (r0 + i < rows && c0 + j < cols) {
+                tile[i][j] = x[base + (r0 + i) * cols + c0 + j];
+            }
         }
     }
     __syncthreads();
-    for (int i = threadIdx.y; i < 32; i += 8) {
-        const int64_t c = c0 + i, r = r0 + threadIdx.x;
-        if (r < rows && c < cols) {
-            y[base + c * rows + r] = tile[threadIdx.x][i];
+    for (int i = threadIdx.y; i < N; i += 8) {
+#pragma unroll
+        for (int j = threadIdx.x; j < N; j += 32) {
+            if (c0 + i < cols && r0 + j < rows) {
+                y[base + (c0 + i) * rows + r0 + j] = tile[j][i];
+            }
         }
     }
 }
+template <typename T>
+int transpose(int64_t n, int64_t rows, int64_t cols, const T *x, T *y, cudaStream_t s) {
+    const int64_t tiles_r = (rows + TILE<T> - 1) / TILE<T>,
+                  tiles_c = (cols + TILE<T> - 1) / TILE<T>;
+    if (tiles_r > INT32_MAX / tiles_c) {
+        return (int)cudaErrorInvalidConfiguration;
+    }
+    for (int64_t at = 0; at < n; at += 65535) {
+        const unsigned matrices = (unsigned)(n - at < 65535 ? n - at : 65535);
+        transpose_kernel<<<dim3((unsigned)(tiles_r * tiles_c), matrices), dim3(32, 8), 0, s>>>(
+            rows, cols, (unsigned)tiles_c, x + at * rows * cols, y + at * rows * cols);
+    }
+    return (int)cudaGetLastError();
+}
 
-/* T is the widest unit that divides every size and address. */
 template <class T>
 __global__ void copy_rows_kernel(int64_t n, int64_t width, const T *from, int64_t from_step, T *to,
                                  int64_t to_step) {
@@ -93,61 +128,59 @@ template <class T> int crop(dr_border b, const void *x, void *y, cudaStream_t s)
 
 } // namespace
 
-extern "C" int dr_cuda_transpose(int64_t n, int64_t rows, int64_t cols, const void *x, void *y,
-                                 cudaStream_t s) {
-    const int64_t tiles_r = (rows + 31) / 32, tiles_c = (cols + 31) / 32;
-    if (tiles_r > INT32_MAX / tiles_c) {
-        return (int)cudaErrorInvalidConfiguration;
-    }
-    for (int64_t at = 0; at < n; at += 65535) {
-        const unsigned matrices = (unsigned)(n - at < 65535 ? n - at : 65535);
-        transpose_kernel<<<dim3((unsigned)(tiles_r * tiles_c), matrices), dim3(32, 8), 0, s>>>(
-            rows, cols, (unsigned)tiles_c, (const uint32_t *)x + at * rows * cols,
-            (uint32_t *)y + at * rows * cols);
-    }
-    return (int)cudaGetLastError();
+extern "C" int dr_cuda_transpose(int64_t n, int64_t rows, int64_t cols, int64_t unit, const void *x,
+                                 void *y, cudaStream_t s) {
+    return unit == 2 ? transpose(n, rows, cols, (const uint16_t *)x, (uint16_t *)y, s)
+                     : transpose(n, rows, cols, (const uint32_t *)x, (uint32_t *)y, s);
 }
 
 extern "C" int dr_cuda_copy_rows(int64_t rows, int64_t bytes, const void *from, int64_t from_step,
                                  void *to, int64_t to_step, cudaStream_t s) {
-    const uint64_t all = (uint64_t)bytes | (uint64_t)from_step | (uint64_t)to_step |
-                         (uint64_t)(uintptr_t)from | (uint64_t)(uintptr_t)to;
-    if (all % 16 == 0) {
-        return copy_rows<uint4>(rows, bytes, from, from_step, to, to_step, s);
-    }
-    if (all % 4 == 0) {
-        return copy_rows<uint32_t>(rows, bytes, from, from_step, to, to_step, s);
-    }
-    return copy_rows<uint8_t>(rows, bytes, from, from_step, to, to_step, s);
+    const uint64_t all =
+        (uint64_t)bytes | (uint64_t)from_step | (uint64_t)to_step | bits(from) | bits(to);
+    return by_unit(all, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return copy_rows<T>(rows, bytes, from, from_step, to, to_step, s);
+    });
 }
 
 extern "C" int dr_cuda_permute(const struct dr_permute *p, const void *x, void *y, cudaStream_t s) {
-    uint64_t all = (uint64_t)p->bytes | (uint64_t)(uintptr_t)x | (uint64_t)(uintptr_t)y;
+    uint64_t all = (uint64_t)p->bytes | bits(x) | bits(y);
     for (int64_t a = 0; a < p->rank; a++) {
         all |= (uint64_t)p->step[a];
     }
-    return all % 16 == 0  ? permute<uint4>(*p, x, y, s)
-           : all % 4 == 0 ? permute<uint32_t>(*p, x, y, s)
-                          : permute<uint8_t>(*p, x, y, s);
+    return by_unit(all, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return permute<T>(*p, x, y, s);
+    });
+}
+
+/* The border is so many copies of the value. */
+template <typename T>
+static int pad(dr_border b, int64_t unit, const void *value, const void *x, void *y,
+               cudaStream_t s) {
+    unsigned char bytes[sizeof(T)];
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = ((const unsigned char *)value)[i % (size_t)unit];
+    }
+    T v;
+    memcpy(&v, bytes, sizeof v);
+    const int64_t n = b.n * b.ho * b.wo * (b.bytes /= (int64_t)sizeof(T));
+    pad_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, b, v, (const T *)x, (T *)y);
+    return (int)cudaGetLastError();
 }
 
 extern "C" int dr_cuda_pad(const struct dr_border *b, int64_t unit, const void *value,
                            const void *x, void *y, cudaStream_t s) {
-    dr_border u = *b;
-    const int64_t n = b->n * b->ho * b->wo * (u.bytes /= unit);
-    if (unit == 1) {
-        pad_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, u, *(const uint8_t *)value,
-                                                       (const uint8_t *)x, (uint8_t *)y);
-    } else {
-        pad_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, u, *(const uint32_t *)value,
-                                                       (const uint32_t *)x, (uint32_t *)y);
-    }
-    return (int)cudaGetLastError();
+    return by_unit((uint64_t)b->bytes | bits(x) | bits(y), [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return pad<T>(*b, unit, value, x, y, s);
+    });
 }
 
 extern "C" int dr_cuda_crop(const struct dr_border *b, const void *x, void *y, cudaStream_t s) {
-    const uint64_t all = (uint64_t)b->bytes | (uint64_t)(uintptr_t)x | (uint64_t)(uintptr_t)y;
-    return all % 16 == 0  ? crop<uint4>(*b, x, y, s)
-           : all % 4 == 0 ? crop<uint32_t>(*b, x, y, s)
-                          : crop<uint8_t>(*b, x, y, s);
+    return by_unit((uint64_t)b->bytes | bits(x) | bits(y), [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return crop<T>(*b, x, y, s);
+    });
 }
