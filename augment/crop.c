@@ -55,7 +55,8 @@ static struct dr_choice resize_choose(const struct dr_graph *g, const struct dr_
     for (uint32_t i = 0; i < n->n_out && !cuda; i++) {
         const struct dr_value *v = &g->value.at[n->in[i]];
         const int64_t bytes =
-            dr_cpu_resample_bytes(v->shape.dim[0], v->shape.dim[2], dr_planes_channels(v));
+            dr_cpu_resample_bytes(v->shape.dim[0], v->shape.dim[2], dr_planes_channels(v),
+                                  g->value.at[n->out[i]].shape.dim[2]);
         choice.workspace_bytes = bytes > choice.workspace_bytes ? bytes : choice.workspace_bytes;
     }
     return choice;

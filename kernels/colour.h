@@ -52,7 +52,7 @@ DR_HD static inline struct dr_coloured dr_colour_of(const struct dr_colour *c,
 DR_HD static inline float dr_colour_store(float v, bool u8) {
     const float bound = u8 ? 255.0f : 1.0f;
     v = v < 0.0f ? 0.0f : (v > bound ? bound : v);
-    return u8 ? floorf(v) : v;
+    return u8 ? dr_floor_f(v) : v;
 }
 
 DR_HD static inline float dr_luma(const float *p) {
@@ -61,7 +61,7 @@ DR_HD static inline float dr_luma(const float *p) {
 /* The grey that contrast and saturation blend with; a byte loses its fraction. */
 DR_HD static inline float dr_grey(const float *p, int32_t c, bool u8) {
     const float v = c == 3 ? dr_luma(p) : p[0];
-    return u8 ? floorf(v) : v;
+    return u8 ? dr_floor_f(v) : v;
 }
 
 DR_HD static inline float dr_unit(float v) {
@@ -71,15 +71,16 @@ DR_HD static inline float dr_unit(float v) {
 /* RGB of [0, 1] with its hue turned by a part of the circle (through HSV, after Pillow). */
 DR_HD static inline void dr_turn_hue(float *p, float shift) {
     const float r = p[0], g = p[1], b = p[2];
-    const float most = fmaxf(r, fmaxf(g, b)), least = fminf(r, fminf(g, b)), range = most - least;
+    const float upper = g > b ? g : b, lower = g < b ? g : b;
+    const float most = r > upper ? r : upper, range = most - (r < lower ? r : lower);
     const float s = range / (range == 0.0f ? 1.0f : most), by = range == 0.0f ? 1.0f : range;
     const float rc = (most - r) / by, gc = (most - g) / by, bc = (most - b) / by;
     const float sixth = most == r ? bc - gc : (most == g ? rc + 2.0f - bc : gc + 4.0f - rc);
     float h = sixth * (1.0f / 6.0f) + 1.0f;
-    h = h - floorf(h);
+    h = h - dr_floor_f(h);
     h = h + shift;
-    h = h - floorf(h);
-    const float h6 = h * 6.0f, i = floorf(h6), f = h6 - i;
+    h = h - dr_floor_f(h);
+    const float h6 = h * 6.0f, i = dr_floor_f(h6), f = h6 - i;
     const float x = dr_unit((1.0f - s) * most), q = dr_unit((1.0f - s * f) * most);
     const float t = dr_unit((s * f + (1.0f - s)) * most);
     const int32_t side = i >= 6.0f ? 0 : (int32_t)i;
@@ -98,7 +99,7 @@ DR_HD static inline void dr_colour_hue(float *p, float shift, bool u8) {
     }
     dr_turn_hue(p, shift);
     for (int k = 0; k < 3; k++) { /* 256 equal parts, but for a little: to_dtype_image */
-        p[k] = floorf(p[k] * 255.999f);
+        p[k] = dr_floor_f(p[k] * 255.999f);
     }
 }
 
@@ -144,7 +145,7 @@ DR_HD static inline float dr_grey_mean(int64_t units, int64_t pixels, bool u8) {
 DR_HD static inline void dr_colour_grey(const struct dr_colour *c, float *p) {
     if (c->c == 3) {
         const float v = dr_luma(p);
-        p[0] = p[1] = p[2] = c->u8 ? floorf(v) : v;
+        p[0] = p[1] = p[2] = c->u8 ? dr_floor_f(v) : v;
     }
 }
 #endif

@@ -59,6 +59,20 @@ DR_HD static inline void dr_exact_turn(double degrees, double *sine, double *cos
     *cosine = q == 0 ? c : q == 1 ? -s : q == 2 ? -c : s;
 }
 
+/* floor of |x| < 2^31 and of |x| < 2^62, and the nearest whole number, halves to even, of |x| <
+ * 2^22: without the calls that a processor older than SSE 4.1 needs for them. */
+DR_HD static inline float dr_floor_f(float x) {
+    const float whole = (float)(int32_t)x;
+    return whole > x ? whole - 1.0f : whole;
+}
+DR_HD static inline double dr_floor_d(double x) {
+    const double whole = (double)(int64_t)x;
+    return whole > x ? whole - 1.0 : whole;
+}
+DR_HD static inline float dr_nearest_f(float x) {
+    return (x + 12582912.0f) - 12582912.0f; /* 1.5 * 2^23: its last bit is worth 1 */
+}
+
 /* A word of a draw as a number of [low, high), and as an integer of [0, n). */
 DR_HD static inline double dr_between(uint32_t x, double low, double high) {
     return low + (high - low) * ((double)x * 0x1p-32);

@@ -94,7 +94,8 @@ DR_HD static inline struct dr_taps dr_taps_of(int32_t o, int32_t off, int32_t fi
                                               int32_t full) {
     const double scale = (double)in / full, support = scale > 1 ? scale : 1;
     const double centre = scale * ((double)(o + off) + 0.5);
-    const double low = floor(centre - support + 0.5), high = floor(centre + support + 0.5);
+    const double low = dr_floor_d(centre - support + 0.5);
+    const double high = dr_floor_d(centre + support + 0.5);
     const int32_t begin = low > 0 ? (int32_t)low : 0, end = high < in ? (int32_t)high : in;
     const struct dr_taps t = {first + begin, end - begin, (float)(begin + 0.5 - centre),
                               (float)(1 / support)};
@@ -114,6 +115,6 @@ DR_HD static inline float dr_taps_sum(const struct dr_taps *t) {
 
 /* A byte as torchvision rounds what it interpolated: to nearest, halves to even. */
 DR_HD static inline uint8_t dr_round_u8(float v) {
-    return (uint8_t)rintf(v < 0.0f ? 0.0f : (v > 255.0f ? 255.0f : v));
+    return (uint8_t)dr_nearest_f(v < 0.0f ? 0.0f : (v > 255.0f ? 255.0f : v));
 }
 #endif

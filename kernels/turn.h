@@ -61,7 +61,7 @@ DR_HD static inline struct dr_place dr_turned_from(const struct dr_turned *t, in
 
 /* The nearest pixel, -1: outside. */
 DR_HD static inline int32_t dr_nearest_pixel(struct dr_place p, int32_t h, int32_t w) {
-    const double x = floor(p.x + 0.5), y = floor(p.y + 0.5);
+    const double x = dr_floor_d(p.x + 0.5), y = dr_floor_d(p.y + 0.5);
     return x >= 0 && x < w && y >= 0 && y < h ? (int32_t)y * w + (int32_t)x : -1;
 }
 
@@ -72,7 +72,7 @@ struct dr_corners {
 };
 DR_HD static inline struct dr_corners dr_corners_of(struct dr_place p, int32_t h, int32_t w) {
     struct dr_corners k = {{-1, -1, -1, -1}, 0, 0};
-    const double x = floor(p.x), y = floor(p.y);
+    const double x = dr_floor_d(p.x), y = dr_floor_d(p.y);
     if (!(x >= -1 && x < w && y >= -1 && y < h)) {
         return k;
     }

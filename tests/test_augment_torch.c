@@ -86,7 +86,7 @@ Test(augment_torch, resize_and_resized_parts) {
         const bool u8 = k % 2;
         const int32_t *p = &t[k / 2].top;
         const struct dr_plane x = plane(u8, true);
-        float rows[W * C];
+        float rows[2048];
         char name[64];
         if (p[2] == H && p[3] == W)
             snprintf(name, sizeof name, "resize_%dx%d", p[4], p[5]);
@@ -196,7 +196,7 @@ Test(augment_torch, gaussian_blur) {
                                   .kw = t[k / 2].kw,
                                   .u8 = u8,
                                   .sigma = {t[k / 2].sigma, t[k / 2].sigma}};
-        float rows[W * C];
+        float rows[2048];
         char name[64];
         snprintf(name, sizeof name, "blur_%dx%d_%.1f", b.kh, b.kw, t[k / 2].sigma);
         dr_cpu_blur(&cpu, &b, batch, x.x, rows, x.y);

@@ -1,7 +1,9 @@
-/* gaussian_blur on the CPU: a sample is an item of work; a row of floats holds the sum over rows.
+/* gaussian_blur on the CPU: a sample is an item of work; a row of floats holds the sum over
+ * rows, another that along it.
  */
 #include "kernels/cpu/blur.h"
 #include "kernels/resample.h"
+#include <string.h>
 
 struct job {
     const struct dr_blur *b;
@@ -30,19 +32,31 @@ static void add_row(const struct job *j, int64_t at, size_t n, float weight, boo
     }
 }
 
-static void along_row(const struct dr_blur *b, const float *row, const float *weight, void *y,
-                      int64_t at) {
-    for (int32_t x = 0; x < b->w; x++) {
-        for (int32_t ch = 0; ch < b->c; ch++) {
-            float sum = 0;
-            for (int32_t k = 0; k < b->kw; k++)
-                sum += weight[k] * row[dr_reflect(x + k - b->kw / 2, b->w) * b->c + ch];
-            if (b->u8)
-                ((uint8_t *)y)[at + x * b->c + ch] = dr_round_u8(sum);
-            else
-                ((float *)y)[at + x * b->c + ch] = sum;
-        }
+/* Along the row, which has kw / 2 pixels more on either side: reflected here. */
+static void along_row(const struct dr_blur *b, float *row, const float *weight,
+                      float *restrict sum) {
+    const int64_t c = b->c, n = b->w * c, reach = b->kw / 2;
+    for (int32_t x = 1; x <= reach; x++) {
+        memcpy(row + (reach - x) * c, row + (reach + x) * c, (size_t)c * sizeof *row);
+        memcpy(row + (reach + b->w - 1 + x) * c, row + (reach + b->w - 1 - x) * c,
+               (size_t)c * sizeof *row);
     }
+    for (int32_t k = 0; k < b->kw; k++) {
+        const float w = weight[k], *from = row + k * c;
+        for (int64_t i = 0; i < n; i++)
+            sum[i] = (k ? sum[i] : 0.0f) + w * from[i];
+    }
+}
+
+static void store_row(const struct dr_blur *b, const float *row, void *y, int64_t at) {
+    const int64_t n = (int64_t)b->w * b->c;
+    if (!b->u8) {
+        memcpy((float *)y + at, row, (size_t)n * sizeof *row);
+        return;
+    }
+    uint8_t *to = (uint8_t *)y + at;
+    for (int64_t i = 0; i < n; i++)
+        to[i] = dr_round_u8(row[i]);
 }
 
 static void blur_sample(void *ctx, size_t i) {
@@ -50,14 +64,17 @@ static void blur_sample(void *ctx, size_t i) {
     const struct dr_blur *b = j->b;
     const double sigma = dr_blur_sigma(b, j->batch, (int64_t)i);
     const int64_t width = (int64_t)b->w * b->c, base = (int64_t)i * b->h * width;
-    float down[DR_BLUR_MAX], across[DR_BLUR_MAX], *row = j->rows + (int64_t)i * width;
+    const int64_t reach = (int64_t)(b->kw / 2) * b->c;
+    float down[DR_BLUR_MAX], across[DR_BLUR_MAX];
+    float *row = j->rows + (int64_t)i * (2 * width + 2 * reach), *sum = row + width + 2 * reach;
     weights(sigma, b->kh, down);
     weights(sigma, b->kw, across);
     for (int32_t y = 0; y < b->h; y++) {
         for (int32_t k = 0; k < b->kh; k++)
             add_row(j, base + dr_reflect(y + k - b->kh / 2, b->h) * width, (size_t)width, down[k],
-                    k == 0, row);
-        along_row(b, row, across, j->y, base + y * width);
+                    k == 0, row + reach);
+        along_row(b, row, across, sum);
+        store_row(b, sum, j->y, base + y * width);
     }
 }
 

@@ -4,12 +4,14 @@
 #include "kernels/cpu/geometry.h"
 #include <string.h>
 
+enum { CHUNK = 4 }; /* channels that are summed at once */
+
 struct job {
     const struct dr_resample *r;
     const struct dr_turn *t;
     const struct dr_batch *batch;
     const struct dr_plane *p;
-    float *rows;
+    char *scratch;
 };
 
 /* A run of pixels from outside. */
@@ -69,27 +71,44 @@ static void add_rows(const struct dr_plane *p, const struct dr_taps *t, const vo
     }
 }
 
+/* One output pixel, a few channels: the sum along the row. */
+static void resize_pixel(const struct dr_plane *p, const struct dr_column *across, float down_sum,
+                         const float *rows, void *y, size_t at) {
+    const float scale = 1.0f / (down_sum * across->sum);
+    const size_t c = (size_t)p->c;
+    for (size_t c0 = 0; c0 < c; c0 += CHUNK) {
+        const size_t n = c - c0 < CHUNK ? c - c0 : CHUNK;
+        float sum[CHUNK] = {0};
+        for (int32_t j = 0; j < across->taps.n; j++) {
+            const float share = dr_tap_share(&across->taps, j);
+            const float *from = rows + (size_t)(across->taps.first + j) * c + c0;
+            for (size_t k = 0; k < n; k++)
+                sum[k] += share * from[k];
+        }
+        for (size_t k = 0; k < n; k++) {
+            if (p->item == 1)
+                ((uint8_t *)y)[at + c0 + k] = dr_round_u8(sum[k] * scale);
+            else
+                ((float *)y)[at + c0 + k] = sum[k] * scale;
+        }
+    }
+}
+
 static void resize_sample(const struct dr_resample *r, const struct dr_plane *p,
-                          const struct dr_window *v, const void *x, void *y, float *rows) {
+                          const struct dr_window *v, const void *x, void *y,
+                          struct dr_column *columns, float *rows) {
     const size_t c = (size_t)p->c, row_elements = (size_t)r->w * c;
+    for (int32_t ox = 0; ox < r->wo; ox++) {
+        columns[ox].taps = dr_taps_of(ox, v->off_x, 0, v->w, v->full_w);
+        columns[ox].sum = dr_taps_sum(&columns[ox].taps);
+    }
     for (int32_t oy = 0; oy < r->ho; oy++) {
         const struct dr_taps down = dr_taps_of(oy, v->off_y, v->top, v->h, v->full_h);
         const float down_sum = dr_taps_sum(&down);
         add_rows(p, &down, x, row_elements, (size_t)v->left * c, (size_t)v->w * c, rows);
-        for (int32_t ox = 0; ox < r->wo; ox++) {
-            const struct dr_taps across = dr_taps_of(ox, v->off_x, 0, v->w, v->full_w);
-            const float scale = 1.0f / (down_sum * dr_taps_sum(&across));
-            const size_t at = ((size_t)oy * (size_t)r->wo + (size_t)ox) * c;
-            for (size_t k = 0; k < c; k++) {
-                float sum = 0;
-                for (int32_t j = 0; j < across.n; j++)
-                    sum += dr_tap_share(&across, j) * rows[(size_t)(across.first + j) * c + k];
-                if (p->item == 1)
-                    ((uint8_t *)y)[at + k] = dr_round_u8(sum * scale);
-                else
-                    ((float *)y)[at + k] = sum * scale;
-            }
-        }
+        for (int32_t ox = 0; ox < r->wo; ox++)
+            resize_pixel(p, &columns[ox], down_sum, rows, y,
+                         ((size_t)oy * (size_t)r->wo + (size_t)ox) * c);
     }
 }
 
@@ -103,7 +122,9 @@ static void resample_item(void *ctx, size_t i) {
     const unsigned char *x = (const unsigned char *)p->x + i * (size_t)(r->h * r->w) * pixel;
     unsigned char *y = (unsigned char *)p->y + i * (size_t)r->ho * row;
     if (p->smooth) {
-        resize_sample(r, p, &v, x, y, j->rows + i * (size_t)r->w * (size_t)p->c);
+        char *scratch = j->scratch + i * (size_t)dr_cpu_resample_bytes(1, r->w, p->c, r->wo);
+        struct dr_column *columns = (void *)scratch;
+        resize_sample(r, p, &v, x, y, columns, (float *)(columns + r->wo));
         return;
     }
     for (int32_t oy = 0; oy < r->ho; oy++, y += row)
@@ -112,7 +133,7 @@ static void resample_item(void *ctx, size_t i) {
 
 void dr_cpu_resample(struct dr_cpu *cpu, const struct dr_resample *r, const struct dr_batch *batch,
                      const struct dr_plane *plane, void *workspace) {
-    struct job j = {.r = r, .batch = batch, .p = plane, .rows = workspace};
+    struct job j = {.r = r, .batch = batch, .p = plane, .scratch = workspace};
     const double ns = plane->smooth ? 20.0 : 0.5;
     dr_cpu_for(cpu, resample_item, &j, (size_t)r->n, ns * r->ho * r->wo * plane->c + 300);
 }
