@@ -135,7 +135,7 @@ DR_HD static inline int dr_colour_before_contrast(const struct dr_coloured *r) {
 /* Greys are added up as integers, so that the mean does not depend on their order: bytes as they
  * are, floats of [0, 1] in units of 2^-31. */
 DR_HD static inline int64_t dr_grey_units(float grey, bool u8) {
-    return u8 ? (int64_t)grey : (int64_t)rint((double)dr_unit(grey) * 2147483648.0);
+    return u8 ? (int64_t)grey : (int64_t)((double)dr_unit(grey) * 2147483648.0 + 0.5);
 }
 DR_HD static inline float dr_grey_mean(int64_t units, int64_t pixels, bool u8) {
     return (float)((double)units / ((double)pixels * (u8 ? 1.0 : 2147483648.0)));
