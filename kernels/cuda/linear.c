@@ -69,6 +69,11 @@ static int multiply(struct dr_cuda *cuda, const struct product *p, const void *a
     lt->preference_init(&pref, sizeof pref);
     lt->preference_set(&pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &cuda->lt_workspace_bytes,
                        sizeof cuda->lt_workspace_bytes);
+    if (p->type_of_c != DR_TYPE_F32) { /* partial sums are not rounded to halves */
+        const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        lt->preference_set(&pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction,
+                           sizeof reduction);
+    }
     cublasLtMatmulHeuristicResult_t best;
     int found = 0;
     s = lt->heuristic(cuda->lt, &op, &la, &lb, &lc, &lc, &pref, 1, &best, &found);
