@@ -125,6 +125,8 @@ void lab_class_cases(struct lab *l) {
         {2, 33, 5, 2, five, -1, false, true},
         {2, 33, 300, 1, "{}", -1, false, true},
         {2, 40000, 2, 2, "{}", -1, false, true},
+        {3, 50001, 3, 3, "{label_smoothing: 0.1}", -1, false, true}, /* chunks of two tiles */
+        {5, 0, 32, 5, "{}", -1, false, false},
         {20, 0, 7, 20, "{}", -1, true, false}, /* logits that are not finite */
         {20, 0, 5, 20, all, -1, true, true},
     };

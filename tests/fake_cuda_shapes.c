@@ -50,13 +50,14 @@ static void average_cases(struct lab *l) {
         one(l, "avg_pool2d", "{kernel: 5, stride: 1, padding: same}", DR_SHAPE(1, 7, 40, 2), odd);
         one(l, "avg_pool2d", "{kernel: 2, stride: 5}", DR_SHAPE(3, 12, 13, 4), odd);
         one(l, "avg_pool2d", "{kernel: 40}", DR_SHAPE(1, 40, 41, 3), odd);
+        one(l, "avg_pool2d", "{kernel: 3, stride: 2, padding: 1}", DR_SHAPE(2, 9, 7, 48), odd);
         one(l, "global_avg_pool", "{}", DR_SHAPE(3, 7, 5, 10), odd);
     }
     static const int64_t channels[] = {1, 2, 3, 31, 32, 33, 200};
     for (size_t i = 0; i < DR_COUNT(channels); i++) {
         one(l, "global_avg_pool", "{}", DR_SHAPE(2, 9, 11, channels[i]), false);
     }
-    one(l, "global_avg_pool", "{}", DR_SHAPE(70000, 1, 2, 3), false); /* more than 65535 blocks */
+    one(l, "global_avg_pool", "{}", DR_SHAPE(70000, 1, 2, 3), false); /* more than 65535 samples */
     one(l, "global_avg_pool", "{}", DR_SHAPE(1, 1, 1, 1), false);
     float *ones = malloc(sizeof *ones * 4097 * 4097); /* CONV-13 (b) */
     DR_ASSERT(ones);
@@ -82,6 +83,7 @@ static void upsample_cases(struct lab *l) {
         {"size: [2, 3]", {1, 17, 10, 2}}, {"size: 1", {2, 6, 5, 3}},
         {"size: [9, 1]", {1, 1, 40, 3}},  {"size: [71, 45]", {2, 35, 22, 16}},
         {"scale: 40", {1, 3, 2, 1}},      {"size: [100, 3]", {2, 99, 101, 4}},
+        {"scale: 2", {2, 5, 4, 32}},
     };
     for (size_t m = 0; m < DR_COUNT(modes); m++) {
         for (size_t i = 0; i < DR_COUNT(row); i++) {
@@ -159,6 +161,7 @@ static void dropout_cases(struct lab *l) {
         dropout(l, p[i], DR_SHAPE(3, 1));
         dropout(l, p[i], DR_SHAPE(33, 3, 5, 7)); /* 105: a tail of one */
         dropout(l, p[i], DR_SHAPE(2, 8190));
+        dropout(l, p[i], DR_SHAPE(3, 5, 8)); /* whole draws */
         dropout(l, p[i], DR_SHAPE(1, 70, 71, 65));
     }
     dropout(l, "{}", DR_SHAPE(70000, 5));
