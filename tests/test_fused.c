@@ -179,6 +179,82 @@ Test(fused, chains_do_what_the_nodes_did) {
     }
 }
 
+/* ---- any graph ---- */
+static uint32_t below(uint32_t *seed, uint32_t n) {
+    *seed = *seed * 1664525u + 1013904223u;
+    return (*seed >> 8) % n;
+}
+
+/* Nodes over whatever values there are, several readers of some, some asked for: what is left has
+ * the bits that it had. */
+static void check_random(uint32_t seed) {
+    static const struct {
+        const char *op, *attrs;
+    } kind[] = {
+        {"conv2d", "{filters: 3, kernel: 3, padding: 1}"},
+        {"conv2d", "{filters: 3, kernel: 1, bias: no}"},
+        {"linear", "{features: 3}"},
+        {"batch_norm_infer", "{}"},
+        {"batch_norm", "{}"},
+        {"add", "{}"},
+        {"add", "{}"},
+        {"relu", "{}"},
+        {"tanh", "{}"},
+        {"silu", "{}"},
+        {"sub", "{}"},
+        {"mul", "{}"},
+        {"abs", "{}"},
+        {"clamp", "{min: -1, max: 2}"},
+        {"relu_grad", "{}"},
+    };
+    struct rig r = rig_create(2);
+    uint32_t value[40], n = 0;
+    for (; n < 2; n++) {
+        value[n] = rig_floats(&r, n ? "b" : "a", DR_SHAPE(2, 4, 5, 3), NULL);
+        fill(&r, value[n], seed + n, false);
+    }
+    for (; n < 40; n++) {
+        const uint32_t k = below(&seed, sizeof kind / sizeof *kind);
+        const uint32_t n_in = dr_op_find(dr_ops(), kind[k].op)->min_in;
+        const uint32_t near = n < 6 ? n : 6; /* recent values: long chains */
+        const uint32_t in[] = {value[n - 1 - below(&seed, near)],
+                               value[n - 1 - below(&seed, near)]};
+        value[n] =
+            output_of(&r, dr_printf(r.g->arena, "n%u", n), kind[k].op, kind[k].attrs, in, n_in);
+        if (below(&seed, 12) == 0)
+            *dr_push(r.g->arena, &r.g->output) = value[n];
+    }
+    fill_states(&r);
+    rig_run(&r);
+    const struct dr_graph *plain = r.g;
+    float *was[40];
+    for (uint32_t i = 0; i < 40; i++) {
+        const size_t bytes = (size_t)r.g->value.at[value[i]].bytes;
+        was[i] = malloc(bytes);
+        DR_ASSERT(was[i]);
+        memcpy(was[i], r.at[value[i]], bytes);
+    }
+    rig_fuse(&r);
+    rig_run(&r);
+    cr_expect_lt(r.g->node.n, plain->node.n);
+    for (uint32_t i = 0; i < 40; i++) {
+        const struct dr_value *v = &plain->value.at[value[i]];
+        const uint32_t id = dr_map_get(r.g->value_by_name, v->name);
+        cr_expect(id == DR_NONE || memcmp(was[i], r.at[id], (size_t)v->bytes) == 0, "'%s'",
+                  v->name);
+        free(was[i]);
+    }
+    for (uint32_t i = 0; i < plain->output.n; i++)
+        cr_expect_str_eq(r.g->value.at[r.g->output.at[i]].name,
+                         plain->value.at[plain->output.at[i]].name);
+    rig_free(&r);
+}
+
+Test(fused, random_graphs) {
+    for (uint32_t seed = 1; seed <= 300; seed++)
+        check_random(seed * 7919);
+}
+
 /* ---- whole models ---- */
 static struct dr_graph *load(struct dr_arena *a, enum dr_graph_mode mode, const char *nodes) {
     struct dr_diag *d = dr_diag_create(a);
