@@ -21,10 +21,21 @@ DR_HD static inline double dr_exact_exp(double x) {
     x = x > 700 ? 700 : x;
     const double k = floor(x * 1.4426950408889634074 + 0.5);
     const double r = (x - k * DR_LN2_HIGH) - k * DR_LN2_LOW; /* |r| < 0.35 */
-    double y = 1;
-    for (int n = 14; n > 0; n--) { /* Taylor's series, Horner's way */
-        y = 1 + y * r / n;
-    }
+    double y = 1.0 / 87178291200;                            /* Taylor's series: 1 / 14!, ... */
+    y = y * r + 1.0 / 6227020800;
+    y = y * r + 1.0 / 479001600;
+    y = y * r + 1.0 / 39916800;
+    y = y * r + 1.0 / 3628800;
+    y = y * r + 1.0 / 362880;
+    y = y * r + 1.0 / 40320;
+    y = y * r + 1.0 / 5040;
+    y = y * r + 1.0 / 720;
+    y = y * r + 1.0 / 120;
+    y = y * r + 1.0 / 24;
+    y = y * r + 1.0 / 6;
+    y = y * r + 0.5;
+    y = y * r + 1;
+    y = y * r + 1;
     return ldexp(y, (int)k);
 }
 
@@ -37,10 +48,18 @@ DR_HD static inline double dr_exact_log(double x) {
         e--;
     }
     const double s = (m - 1) / (m + 1), s2 = s * s;
-    double sum = 0;
-    for (int n = 23; n > 0; n -= 2) {
-        sum = sum * s2 + 1.0 / n;
-    }
+    double sum = 1.0 / 23;
+    sum = sum * s2 + 1.0 / 21;
+    sum = sum * s2 + 1.0 / 19;
+    sum = sum * s2 + 1.0 / 17;
+    sum = sum * s2 + 1.0 / 15;
+    sum = sum * s2 + 1.0 / 13;
+    sum = sum * s2 + 1.0 / 11;
+    sum = sum * s2 + 1.0 / 9;
+    sum = sum * s2 + 1.0 / 7;
+    sum = sum * s2 + 0.2;
+    sum = sum * s2 + 1.0 / 3;
+    sum = sum * s2 + 1;
     return e * DR_LN2_HIGH + (e * DR_LN2_LOW + 2 * s * sum);
 }
 
@@ -48,11 +67,25 @@ DR_HD static inline double dr_exact_log(double x) {
 DR_HD static inline void dr_exact_turn(double degrees, double *sine, double *cosine) {
     const double quarter = floor(degrees / 90 + 0.5);
     const double x = (degrees - 90 * quarter) * 0.017453292519943295769, x2 = x * x;
-    double s = 1, c = 1; /* |x| <= pi / 4 */
-    for (int n = 18; n > 0; n -= 2) {
-        s = 1 - s * x2 / (n * (n + 1));
-        c = 1 - c * x2 / (n * (n - 1));
-    }
+    double s = -1.0 / 121645100408832000, c = -1.0 / 6402373705728000; /* |x| <= pi / 4 */
+    s = s * x2 + 1.0 / 355687428096000;
+    s = s * x2 - 1.0 / 1307674368000;
+    s = s * x2 + 1.0 / 6227020800;
+    s = s * x2 - 1.0 / 39916800;
+    s = s * x2 + 1.0 / 362880;
+    s = s * x2 - 1.0 / 5040;
+    s = s * x2 + 1.0 / 120;
+    s = s * x2 - 1.0 / 6;
+    s = s * x2 + 1;
+    c = c * x2 + 1.0 / 20922789888000;
+    c = c * x2 - 1.0 / 87178291200;
+    c = c * x2 + 1.0 / 479001600;
+    c = c * x2 - 1.0 / 3628800;
+    c = c * x2 + 1.0 / 40320;
+    c = c * x2 - 1.0 / 720;
+    c = c * x2 + 1.0 / 24;
+    c = c * x2 - 0.5;
+    c = c * x2 + 1;
     s = s * x;
     const int q = (int)(quarter - 4 * floor(quarter / 4));
     *sine = q == 0 ? s : q == 1 ? c : q == 2 ? -s : -c;

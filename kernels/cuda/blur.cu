@@ -2,7 +2,7 @@
  * once; for each run it sums the rows above and below into shared memory, as many elements more on
  * either side as the kernel reaches, then along the row. */
 #include "kernels/cuda/blur.h"
-#include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/make.cuh"
 #include "kernels/resample.h"
 
 namespace {
@@ -81,7 +81,7 @@ __global__ void blur_kernel(const __grid_constant__ dr_blur b, const dr_batch *b
 extern "C" int dr_cuda_blur(const struct dr_blur *b, const struct dr_batch *batch, const void *x,
                             void *y, cudaStream_t s) {
     const int64_t runs = (int64_t)b->h * ((b->w + RUN - 1) / RUN);
-    const dim3 grid((unsigned)(runs < 64 ? runs : 64), (unsigned)(b->n < 65535 ? b->n : 65535));
+    const dim3 grid = dr_sample_grid(runs * DR_THREADS, b->n, 1); /* a block a run, at most */
     blur_kernel<<<grid, DR_THREADS, 0, s>>>(*b, batch, x, y);
     return (int)cudaGetLastError();
 }

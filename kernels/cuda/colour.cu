@@ -3,7 +3,7 @@
  * mean over the sample as it is before it: a first kernel leaves sums of greys, integers, by blocks
  * of pixels. */
 #include "kernels/cuda/colour.h"
-#include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/make.cuh"
 
 namespace {
 
@@ -116,8 +116,7 @@ int run(const dr_colour &c, const dr_batch *batch, const T *x, T *y, int64_t *su
         const dim3 grid((unsigned)n_sums, rows, (unsigned)((c.n + rows - 1) / rows));
         greys_kernel<T, C, V><<<grid, DR_THREADS, 0, s>>>(c, batch, x, sums);
     }
-    const int64_t blocks = (c.pixels / V + DR_THREADS - 1) / DR_THREADS;
-    const dim3 grid((unsigned)(blocks < 64 ? blocks : 64), (unsigned)(c.n < 65535 ? c.n : 65535));
+    const dim3 grid = dr_sample_grid(c.pixels / V, c.n, 1);
     colour_kernel<T, C, V><<<grid, DR_THREADS, 0, s>>>(c, batch, sums, n_sums, x, y);
     return (int)cudaGetLastError();
 }

@@ -26,10 +26,11 @@ template <class T, class F> __device__ void dr_make(T *y, int32_t count, F f) {
     }
 }
 
-/* Blocks of threads for the elements of a sample; samples; operands. */
+/* Blocks for the elements of a sample; samples; operands. About 2048 blocks in all: each one begins
+ * with a draw, during which its threads wait. */
 static inline dim3 dr_sample_grid(int64_t elements, int64_t n, uint32_t operands) {
-    const int64_t b = (elements + DR_THREADS - 1) / DR_THREADS;
-    return dim3((unsigned)(b < 1 ? 1 : (b < 256 ? b : 256)), (unsigned)(n < 65535 ? n : 65535),
-                operands);
+    const int64_t most = (elements + DR_THREADS - 1) / DR_THREADS, share = 2048 / (n * operands);
+    const int64_t b = most < share ? most : share;
+    return dim3((unsigned)(b < 1 ? 1 : b), (unsigned)(n < 65535 ? n : 65535), operands);
 }
 #endif
