@@ -107,9 +107,12 @@ static bool cuda_usable(void) {
 
 static int create_context(int sms) {
     context.sms = sms;
-    context.lt_workspace_bytes = (size_t)32 << 20;
+    context.lt_workspace_bytes = (size_t)36 << 20;
     int err = (int)cudaStreamCreateWithFlags(&context.stream, cudaStreamNonBlocking);
     err = err ? err : (int)cudaMalloc(&context.lt_workspace, context.lt_workspace_bytes);
+    const size_t tickets = DR_CUDA_TICKETS * sizeof(unsigned);
+    err = err ? err : (int)cudaMalloc((void **)&context.tickets, tickets);
+    err = err ? err : (int)cudaMemset(context.tickets, 0, tickets);
     if (!dr_lt()) {
         fprintf(stderr, "cuBLASLt: %s\n", dr_lt_why());
         return (int)cudaErrorInitializationError;
@@ -130,6 +133,7 @@ bool lab_open_cuda(struct lab_device *d, char *why, size_t n) {
     }
     err = cudaGetDeviceProperties(&prop, 0);
     if (err == cudaSuccess) {
+        context.arch = 10 * prop.major + prop.minor;
         err = (cudaError_t)create_context(prop.multiProcessorCount);
     }
     context.tf32 = getenv("DR_CUDA_OPS_TF32") != NULL;
@@ -155,6 +159,7 @@ void lab_close(struct lab_device *d) {
     if (d->cuda) {
         dr_lt()->destroy(context.lt);
         cudaFree(context.lt_workspace);
+        cudaFree(context.tickets);
         cudaStreamDestroy(context.stream);
     }
 }

@@ -101,6 +101,20 @@ static __device__ __forceinline__ void fence_shared() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+static __device__ __forceinline__ uint4 load_shared(uint32_t from) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(from)
+                 : "memory");
+    return v;
+}
+static __device__ __forceinline__ void store_shared(uint32_t to, uint4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
+                 : "memory");
+}
+
 /* ---- 8 x 8 matrices of 16 bits; lane i gives the address of row i ---- */
 static __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -120,6 +134,17 @@ static __device__ __forceinline__ void store_matrices_turned(uint32_t to, const 
                  : "memory");
 }
 
+/* ---- launches that overlap (programmatic dependent launch) ---- */
+/* Until the kernel before this one is done and its writes are seen: nothing that a kernel may have
+ * written is to be read earlier. */
+static __device__ __forceinline__ void wait_for_kernel_before() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+/* Blocks of the next kernel may begin where blocks of this one have ended. */
+static __device__ __forceinline__ void let_next_kernel_begin() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
 /* ---- registers move between warpgroups ---- */
 template <int N> static __device__ __forceinline__ void registers_up() {
 #if DR_HOPPER
@@ -136,6 +161,12 @@ template <int N> static __device__ __forceinline__ void registers_down() {
 /* Storage types of operands: fp16, bf16, and fp32 of which the product reads tf32. */
 struct f16 {
     using real = __half;
+    /* Of a packed pair; NaN stays NaN. */
+    static __device__ __forceinline__ uint32_t relu(uint32_t v) {
+        uint32_t r;
+        asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(v), "r"(0));
+        return r;
+    }
     static __device__ __forceinline__ uint32_t pack(float a, float b) {
         const __half2 h = __floats2half2_rn(a, b);
         return *reinterpret_cast<const uint32_t *>(&h);
@@ -146,6 +177,11 @@ struct f16 {
 };
 struct bf16 {
     using real = __nv_bfloat16;
+    static __device__ __forceinline__ uint32_t relu(uint32_t v) {
+        uint32_t r;
+        asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(v), "r"(0));
+        return r;
+    }
     static __device__ __forceinline__ uint32_t pack(float a, float b) {
         const __nv_bfloat162 h = __floats2bfloat162_rn(a, b);
         return *reinterpret_cast<const uint32_t *>(&h);
@@ -228,9 +264,9 @@ template <typename T, int N> struct product;
 #define DR_PRODUCTS(T, KIND, TAIL)                                                                 \
     DR_PRODUCT(T, 32, KIND, DR_D16, DR_OUT16(d, 0), "%16,%17,%18,%19", "%20", "%21", TAIL)         \
     DR_PRODUCT(T, 48, KIND, DR_D24, DR_OUT24(d, 0), "%24,%25,%26,%27", "%28", "%29", TAIL)         \
-    DR_PRODUCT(T, 64, KIND, DR_D32, DR_OUT32(d, 0), "%32,%33,%34,%35", "%36", "%37", TAIL)               \
+    DR_PRODUCT(T, 64, KIND, DR_D32, DR_OUT32(d, 0), "%32,%33,%34,%35", "%36", "%37", TAIL)         \
     DR_PRODUCT(T, 96, KIND, DR_D48, DR_OUT48(d, 0), "%48,%49,%50,%51", "%52", "%53", TAIL)         \
-    DR_PRODUCT(T, 128, KIND, DR_D64, DR_OUT64(d, 0), "%64,%65,%66,%67", "%68", "%69", TAIL)              \
+    DR_PRODUCT(T, 128, KIND, DR_D64, DR_OUT64(d, 0), "%64,%65,%66,%67", "%68", "%69", TAIL)        \
     DR_PRODUCT(T, 256, KIND, DR_D128, DR_OUT128(d, 0), "%128,%129,%130,%131", "%132", "%133", TAIL)
 DR_PRODUCTS(f16, "k16.f32.f16.f16", ", 0")
 DR_PRODUCTS(bf16, "k16.f32.bf16.bf16", ", 0")

@@ -9,12 +9,15 @@ typedef struct CUstream_st *dr_stream;
 
 /* What a CUDA launcher may use. Launchers launch on the stream, never allocate, never synchronise,
  * and return a cudaError_t as int, so any of them can be captured. */
+enum { DR_CUDA_TICKETS = 256 };
 struct dr_cuda {
     dr_stream stream;
     struct cublasLtContext *lt; /* cublasLtHandle_t, of this stream alone */
     void *lt_workspace;
     size_t lt_workspace_bytes;
-    int sms;   /* multiprocessors of the device */
-    bool tf32; /* convolutions and matrix products round their operands to tf32 */
+    unsigned *tickets; /* DR_CUDA_TICKETS, zeros before and after every kernel of this stream */
+    int arch;          /* of the device, 10 * major + minor */
+    int sms;           /* multiprocessors that kernels may use */
+    bool tf32;         /* convolutions and matrix products round their operands to tf32 */
 };
 #endif

@@ -1,0 +1,215 @@
+/* Forward convolution on Hopper: the table's choice, tensor maps, launch. */
+#include "kernels/cuda/conv_hopper.h"
+#include "kernels/cuda/conv.h"
+#include "kernels/cuda/tma.h"
+#include <pthread.h>
+#include <string.h>
+
+static bool built;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void look(void) {
+    built = dr_conv_hopper_built() && dr_tma_found();
+}
+
+struct dr_divisor dr_divisor_of(int64_t d) {
+    struct dr_divisor r = {(int)d, 0, 0};
+    while ((int64_t)2 << r.shift < d) {
+        r.shift++;
+    }
+    if (d > 1) {
+        r.magic = (unsigned)((((uint64_t)1 << (32 + r.shift)) + (uint64_t)d - 1) / (uint64_t)d);
+    }
+    return r;
+}
+
+/* Images of one phase of the stride: every sh-th row and sw-th column from (ry, rx). */
+static bool map_phase(CUtensorMap *map, const struct dr_conv *c, enum dr_type t,
+                      const struct dr_conv_plan *p, const struct dr_conv_phase *f, const void *x) {
+    const int64_t bytes = dr_type_bytes(t), pixel = c->c * bytes;
+    const char *const base = (const char *)x + (f->ry * p->w + f->rx) * pixel;
+    const int64_t rows = (p->h - f->ry + c->sh - 1) / c->sh;
+    const int64_t columns = (p->w - f->rx + c->sw - 1) / c->sw;
+    const int width = (int)(128 / bytes);
+    if (p->linear && p->tile->kernel == DR_CONV_RS) {
+        const int64_t size[] = {c->c, columns, p->n * p->h};
+        const int64_t stride[] = {pixel, p->w * pixel};
+        return dr_tma_map(map, t, base, 3, size, stride, (int[]){width, p->pw, p->ph});
+    }
+    const int64_t size[] = {c->c, columns, rows, p->n};
+    const int64_t stride[] = {c->sw * pixel, c->sh * p->w * pixel, p->h * p->w * pixel};
+    return dr_tma_map(map, t, base, 4, size, stride, (int[]){width, p->pw, p->ph, p->tn});
+}
+
+static bool fill_taps(CUtensorMap *map, struct dr_taps *a, const struct dr_conv *c, enum dr_type t,
+                      const struct dr_conv_plan *p, const void *x) {
+    bool ok = true;
+    for (int f = 0; f < p->n_phases; f++) {
+        const struct dr_conv_phase *ph = &p->phase[f];
+        ok = ok && map_phase(&map[f], c, t, p, ph, x);
+        a->oy[f] = ph->oy, a->ox[f] = ph->ox;
+        a->first[f] = ph->first, a->first[f + 1] = ph->first + ph->taps;
+        for (int i = ph->first; i < ph->first + ph->taps; i++) {
+            const struct dr_conv_tap *tap = &p->tap[i];
+            a->tap[i] = (unsigned)(tap->dy * p->pw + tap->dx) << 8 | (unsigned)tap->weight;
+        }
+    }
+    return ok;
+}
+
+/* Weights [k, taps, c]: slabs of one tap, `filters` of them, 128 bytes of channels. */
+static bool map_weights(CUtensorMap *map, const struct dr_conv *c, enum dr_type t, int filters,
+                        const void *w) {
+    const int64_t bytes = dr_type_bytes(t), row = c->c * bytes;
+    const int64_t size[] = {c->c, c->kh * c->kw, c->k}, stride[] = {row, c->kh * c->kw * row};
+    return dr_tma_map(map, t, w, 3, size, stride, (int[]){(int)(128 / bytes), 1, filters});
+}
+
+static bool half_piece(const struct dr_conv *c, enum dr_type t) {
+    const int64_t rest = c->c * dr_type_bytes(t) % 128;
+    return rest != 0 && rest <= 64;
+}
+
+static bool fill_rs(struct dr_rs *a, const struct dr_conv *c, enum dr_type t,
+                    const struct dr_conv_plan *p, const void *x, const void *w) {
+    const bool ok = map_weights(&a->w, c, t, p->tile->columns, w);
+    a->n = (int)p->n, a->h = (int)p->h;
+    a->ho = dr_divisor_of(p->ho), a->wo = dr_divisor_of(p->wo);
+    a->k = (int)c->k, a->pixels = (int)(p->n * p->ho * p->wo);
+    a->tn = p->tn, a->th = p->th, a->ph = p->ph, a->pw = p->pw;
+    a->linear = p->linear;
+    if (!p->linear) {
+        a->box = dr_divisor_of(p->th * p->tw), a->tw = dr_divisor_of(p->tw);
+        a->tiles_w = dr_divisor_of((p->wo + p->tw - 1) / p->tw);
+        a->tiles_h = dr_divisor_of((p->ho + p->th - 1) / p->th);
+    }
+    a->k_tiles = dr_divisor_of(p->k_tiles), a->tiles = (int)(p->m_tiles * p->k_tiles);
+    a->units = dr_divisor_of(p->units), a->pieces = p->chunks / p->n_phases;
+    a->parts = p->parts;
+    a->half_piece = half_piece(c, t);
+    a->dh = (int)c->dh, a->dw = (int)c->dw;
+    a->patches = p->patches, a->slabs = p->slabs;
+    a->patch_bytes = (unsigned)(p->tn * p->ph * p->pw) * 128;
+    a->patch_stage = (a->patch_bytes + 1023) / 1024 * 1024;
+    return fill_taps(a->x, &a->taps, c, t, p, x) && ok;
+}
+
+static int launch_rs(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
+                     const void *x, const void *w, const struct dr_epilogue *e, void *y,
+                     const struct dr_cuda *cuda, bool *done) {
+    struct dr_rs a;
+    memset(&a, 0, sizeof a);
+    *done = fill_rs(&a, c, t, p, x, w);
+    if (!*done) {
+        return 0;
+    }
+    a.e = *e, a.y = y;
+    a.partial = cuda->lt_workspace, a.ticket = cuda->tickets;
+    const int64_t shares = p->parts ? p->parts : a.tiles;
+    const int blocks = (int)(shares < cuda->sms ? shares : cuda->sms);
+    return (t == DR_TYPE_F16 ? dr_conv_rs_f16
+            : t == DR_TYPE_BF16
+                ? dr_conv_rs_bf16
+                : dr_conv_rs_tf32)(&a, p->tile, p->shared_bytes, blocks, cuda->stream);
+}
+
+/* y, or what is added to it: boxes of `rows` x 8 pixels, 64 filters. */
+static bool map_output(CUtensorMap *map, const struct dr_conv *c, enum dr_type t,
+                       const struct dr_conv_plan *p, int rows, const void *y) {
+    const int64_t pixel = c->k * dr_type_bytes(t);
+    const int64_t size[] = {c->k, p->wo, p->ho, p->n};
+    const int64_t stride[] = {pixel, p->wo * pixel, p->ho * p->wo * pixel};
+    return dr_tma_map(map, t, y, 4, size, stride, (int[]){64, 8, rows, 1});
+}
+
+static int launch_ws(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
+                     const void *x, const void *w, const struct dr_epilogue *e, void *y,
+                     const struct dr_cuda *cuda, bool *done) {
+    struct dr_ws a;
+    memset(&a, 0, sizeof a);
+    struct dr_conv_plan all = *p;              /* rows of all images as one */
+    const bool stacked = p->linear && !e->add; /* which would come in two boxes */
+    all.linear = false;
+    if (stacked) {
+        all.h = all.n * all.h, all.n = 1;
+    }
+    *done = map_phase(&a.x, c, t, &all, &p->phase[0], x) && map_output(&a.y, c, t, p, 16, y) &&
+            map_weights(&a.w, c, t, 64, w) && map_output(&a.row, c, t, p, 1, y) &&
+            map_output(&a.add, c, t, p, 16, e->add ? e->add : y);
+    if (!*done) {
+        return 0;
+    }
+    a.e = *e;
+    a.k = (int)c->k, a.pt = (int)c->pt, a.pl = (int)c->pl;
+    const int64_t rows = stacked ? all.h : c->ho;
+    const int64_t tiles_w = (c->wo + p->tw - 1) / p->tw, tiles_h = (rows + p->th - 1) / p->th;
+    a.tiles_w = dr_divisor_of(tiles_w), a.tiles_h = dr_divisor_of(tiles_h);
+    a.stacked = stacked ? (int)c->h : 0, a.n = (int)c->n;
+    a.tiles = (int)(tiles_w * tiles_h * all.n), a.k_tiles = (int)p->k_tiles;
+    const int64_t most = (a.tiles * p->k_tiles + 1) / 2, least = (p->k_tiles + 1) / 2;
+    const int64_t blocks = most < cuda->sms ? most : cuda->sms > least ? cuda->sms : least;
+    return dr_conv_ws(&a, t, p->shared_bytes, (int)blocks, cuda->stream);
+}
+
+static int launch_wa(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
+                     const void *x, const void *w, const struct dr_epilogue *e, void *y,
+                     const struct dr_cuda *cuda, bool *done) {
+    struct dr_wa a;
+    memset(&a, 0, sizeof a);
+    *done = map_weights(&a.w, c, t, 64, w) && map_output(&a.y, c, t, p, 16, y) &&
+            map_output(&a.add, c, t, p, 16, e->add ? e->add : y) &&
+            fill_taps(a.x, &a.taps, c, t, p, x);
+    if (!*done) {
+        return 0;
+    }
+    a.e = *e, a.k = (int)c->k;
+    a.tn = p->tn, a.th = p->th, a.tw = p->tw, a.pw = p->pw;
+    if (p->linear) {
+        a.lines = 1, a.ho = (int)p->ho, a.wo = (int)p->wo, a.row = dr_divisor_of(p->pw);
+        a.y_at = y;
+    }
+    a.second_n = p->tn - 1, a.second_h = p->th - 16, a.second_w = p->tw - 8;
+    a.second = p->linear ? 128 : (a.second_n * p->ph + a.second_h) * p->pw + a.second_w;
+    a.k_tiles = dr_divisor_of(p->k_tiles);
+    a.tiles_w = dr_divisor_of(p->linear ? 1 : (p->wo + p->tw - 1) / p->tw);
+    a.tiles_h =
+        dr_divisor_of(p->linear ? (p->ho * p->pw + 255) / 256 : (p->ho + p->th - 1) / p->th);
+    a.tiles = (int)p->m_tiles, a.pairs = (int)((p->m_tiles + 1) / 2 * p->k_tiles);
+    a.chunks = p->chunks, a.pieces = p->chunks / p->n_phases, a.half_piece = half_piece(c, t);
+    a.patches = p->patches, a.slabs = p->slabs;
+    a.patch_bytes = (unsigned)(p->tn * p->ph * p->pw) * 128;
+    a.patch_stage = (a.patch_bytes + 1023) / 1024 * 1024;
+    return dr_conv_wa(&a, t, p->shared_bytes, a.pairs < cuda->sms ? a.pairs : cuda->sms,
+                      cuda->stream);
+}
+
+static bool aligned(const void *p) {
+    return (uintptr_t)p % 16 == 0;
+}
+
+int dr_cuda_conv_run(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
+                     const void *x, const void *w, const struct dr_epilogue *e, void *y,
+                     const struct dr_cuda *cuda, bool *done) {
+    pthread_once(&once, look);
+    *done = false;
+    /* activations that need a function call would serialise the products */
+    if (!built || cuda->arch != p->tile->arch || e->act == 2 || e->act == 3 || !aligned(x) ||
+        !aligned(w) || !aligned(y) || !aligned(e->add) ||
+        (p->workspace_bytes > 0 && !cuda->tickets)) {
+        return 0;
+    }
+    return (p->tile->kernel == DR_CONV_WS   ? launch_ws
+            : p->tile->kernel == DR_CONV_WA ? launch_wa
+                                            : launch_rs)(c, t, p, x, w, e, y, cuda, done);
+}
+
+int dr_cuda_conv_hopper(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
+                        const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda,
+                        bool *done) {
+    struct dr_conv_plan p;
+    *done = false;
+    if ((t == DR_TYPE_F32 && !cuda->tf32) ||
+        !dr_cuda_conv_pick(c, t, cuda->arch, (int64_t)cuda->lt_workspace_bytes, &p)) {
+        return 0;
+    }
+    return dr_cuda_conv_run(c, t, &p, x, w, e, y, cuda, done);
+}

@@ -1,0 +1,105 @@
+/* What the Hopper convolutions' kernels have in common. Private to kernels/cuda. */
+#ifndef DR_KERNELS_CUDA_CONV_HOPPER_CUH
+#define DR_KERNELS_CUDA_CONV_HOPPER_CUH
+#include "kernels/cuda/conv_hopper.h"
+#include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/ptx.cuh"
+
+namespace dr {
+
+/* Launches `kernel` so that it may begin while the kernel before it ends; it then waits. */
+template <typename P>
+int launch_early(void (*kernel)(P), const P &p, int blocks, int threads, int shared_bytes,
+                 cudaStream_t s) {
+    cudaError_t err =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    if (err == cudaSuccess) {
+        cudaLaunchAttribute early = {};
+        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        early.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3((unsigned)blocks), config.blockDim = dim3((unsigned)threads);
+        config.dynamicSmemBytes = (size_t)shared_bytes, config.stream = s;
+        config.attrs = &early, config.numAttrs = 1;
+        err = cudaLaunchKernelEx(&config, kernel, p);
+    }
+    return (int)err;
+}
+
+/* n / d and, in *rest, n % d. */
+__device__ __forceinline__ int divide(int n, const dr_divisor &d, int *rest) {
+    const int q = d.d == 1 ? n : (int)(__umulhi((unsigned)n, d.magic) >> d.shift);
+    *rest = n - q * d.d;
+    return q;
+}
+
+/* Where we are in a ring of `stages` in shared memory, each with a full and an empty barrier. */
+struct ring {
+    uint32_t bars;
+    int at, parity;
+    __device__ __forceinline__ uint32_t full() const {
+        return bars + 16 * at;
+    }
+    __device__ __forceinline__ uint32_t empty() const {
+        return bars + 16 * at + 8;
+    }
+    __device__ __forceinline__ void next(int stages) {
+        if (++at == stages) {
+            at = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/* Activations by number, without a function call, which would serialise wgmma: none, relu, leaky
+ * relu; max.NaN keeps NaN. Of halves, relu alone is left to the packed pair. */
+__device__ __forceinline__ float larger(float a, float b) {
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+__device__ __forceinline__ float leak(float v) {
+    return larger(v, v * DR_LEAKY_SLOPE);
+}
+template <typename T> __device__ __forceinline__ uint32_t finish_pair(float2 r, int act) {
+    if (act == 4) {
+        r.x = leak(r.x), r.y = leak(r.y);
+    }
+    const uint32_t v = T::pack(r.x, r.y);
+    return act == 1 ? T::relu(v) : v;
+}
+
+/* Where filters are the rows of the product: this lane's row of the four 8 x 8 matrices that
+ * stmatrix turns, in a buffer of pixels by 64 filters, 128 bytes a pixel, swizzled. */
+__device__ __forceinline__ uint32_t turned_row(int warp, int lane) {
+    const int pixel = (lane & 7) + (lane >> 4 << 3), eight = warp * 2 + (lane >> 3 & 1);
+    return pixel * 128 + ((eight ^ (lane & 7)) << 4);
+}
+/* The sums of 64 filters by 128 pixels become such a buffer: acc[4 * j + 2 * h + i] is filter g + 8
+ * * h, pixel 8 * j + 2 * t + i. `to` is this lane's row of the matrices that stmatrix turns. */
+template <typename T>
+__device__ __forceinline__ void finish_turned(const dr_epilogue &e, const float (&acc)[64],
+                                              uint32_t to, const dr_column (&c)[2]) {
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        uint32_t a[4] = {0, 0, 0, 0}, v[4];
+        if (e.add) {
+            ptx::load_matrices_turned(a, to + j * 2048);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const dr_column &col = c[i % 2];
+            float2 r = make_float2(fmaf(acc[8 * j + 2 * i], col.scale, col.shift),
+                                   fmaf(acc[8 * j + 2 * i + 1], col.scale, col.shift));
+            if (e.add) {
+                const float2 f = T::unpack(a[i]);
+                r.x += f.x, r.y += f.y;
+            }
+            v[i] = finish_pair<T>(r, e.act);
+        }
+        ptx::store_matrices_turned(to + j * 2048, v);
+    }
+}
+
+} // namespace dr
+#endif

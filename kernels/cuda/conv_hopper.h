@@ -1,0 +1,103 @@
+/* What the Hopper convolutions' host code (conv_hopper.c) and their kernels have in common. Private
+ * to kernels/cuda. */
+#ifndef DR_KERNELS_CUDA_CONV_HOPPER_H
+#define DR_KERNELS_CUDA_CONV_HOPPER_H
+#include "kernels/cuda/conv_table.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/epilogue.h"
+#include <cuda.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* y = epilogue(conv(x, w)) by a Hopper kernel. *done is false, and nothing was launched, where none
+ * fits: the generic kernels compute it. Partial sums of tiles that are cut lie in the stream's
+ * cuBLASLt workspace. */
+int dr_cuda_conv_hopper(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
+                        const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda,
+                        bool *done);
+/* The same with the plan given (tests and benchmarks). */
+int dr_cuda_conv_run(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
+                     const void *x, const void *w, const struct dr_epilogue *e, void *y,
+                     const struct dr_cuda *cuda, bool *done);
+
+/* Division of 0 <= n < 2^31 by d through a product (Granlund and Montgomery 1994): magic =
+ * ceil(2^(32 + shift) / d), shift = ceil(log2 d) - 1. */
+struct dr_divisor {
+    int d;
+    unsigned magic;
+    int shift;
+};
+struct dr_divisor dr_divisor_of(int64_t d);
+
+/* The taps of each phase of the stride, as kernels walk them. */
+struct dr_taps {
+    int oy[DR_CONV_PHASES], ox[DR_CONV_PHASES]; /* where patches begin */
+    int first[DR_CONV_PHASES + 1];              /* a phase's first tap */
+    unsigned tap[DR_CONV_TAPS];                 /* pixels into the patch << 8 | index in filter */
+};
+
+/* Parameters of conv_rs.cuh, as dr_conv_plan has them. */
+struct dr_rs {
+    CUtensorMap x[DR_CONV_PHASES]; /* phase images: 4-D [n, h, w, c], or 3-D [n * h, w, c] */
+    CUtensorMap w;                 /* [k, taps, c] */
+    struct dr_epilogue e;
+    void *y;
+    float *partial; /* sums of tiles that are cut: two tiles a part */
+    unsigned *ticket;
+    int n, h, k;
+    struct dr_divisor ho, wo;
+    int pixels; /* n * ho * wo */
+    int tn, ph, pw;
+    struct dr_divisor box, tw, tiles_w, tiles_h; /* box: th * tw */
+    int th, linear;
+    struct dr_divisor k_tiles, units;
+    int tiles, pieces, parts; /* pieces: chunks of a phase */
+    int half_piece;           /* the last piece has at most 64 bytes of channels */
+    int dh, dw;
+    int patches, slabs;
+    unsigned patch_bytes, patch_stage;
+    struct dr_taps taps;
+};
+/* Parameters of conv_wa.cu. */
+struct dr_wa {
+    CUtensorMap x[DR_CONV_PHASES], w, y, add; /* y, add: 4-D [n, ho, wo, k] */
+    struct dr_epilogue e;
+    int k, tn, th, tw, pw;
+    int second_n, second_h, second_w; /* from a tile's first 16 x 8 pixels to its others */
+    int second;                       /* the same in pixels of the patch */
+    struct dr_divisor k_tiles, tiles_w, tiles_h;
+    /* Where a tile is 256 consecutive positions of an image of `row.d` columns, of which the first
+     * wo count (pieces: of an image): */
+    int lines, ho, wo;
+    struct dr_divisor row;
+    void *y_at;
+    int tiles, pairs; /* of pixels; pairs of them times k_tiles */
+    int chunks, pieces, half_piece, patches, slabs;
+    unsigned patch_bytes, patch_stage;
+    struct dr_taps taps;
+};
+/* Parameters of conv_ws.cu. */
+struct dr_ws {
+    CUtensorMap x, w, y, add, row; /* w: [k, taps, 64]; row: as y, boxes of one row */
+    struct dr_epilogue e;
+    int k, pt, pl, tiles, k_tiles;
+    int stacked; /* rows of an image, where tiles cover rows of all images as one; or 0 */
+    int n;
+    struct dr_divisor tiles_w, tiles_h;
+};
+/* `blocks`: of the grid; any number gives the same bits (WS: at least k_tiles / 2). */
+int dr_conv_rs_f16(const struct dr_rs *p, const struct dr_conv_tile *tile, int shared_bytes,
+                   int blocks, dr_stream s);
+int dr_conv_rs_bf16(const struct dr_rs *p, const struct dr_conv_tile *tile, int shared_bytes,
+                    int blocks, dr_stream s);
+int dr_conv_rs_tf32(const struct dr_rs *p, const struct dr_conv_tile *tile, int shared_bytes,
+                    int blocks, dr_stream s);
+int dr_conv_ws(const struct dr_ws *p, enum dr_type t, int shared_bytes, int blocks, dr_stream s);
+int dr_conv_wa(const struct dr_wa *p, enum dr_type t, int shared_bytes, int blocks, dr_stream s);
+/* Whether this program holds sm_90a's code: for another architecture's the kernels are empty. */
+bool dr_conv_hopper_built(void);
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,80 @@
+/* Which Hopper kernel computes a convolution, with which tile: problem -> candidates -> cost model
+ * -> choice. Pure functions of the shape: they need no GPU, and the choice (so every bit of the
+ * result) does not depend on how many multiprocessors a launch may use. */
+#ifndef DR_KERNELS_CUDA_CONV_TABLE_H
+#define DR_KERNELS_CUDA_CONV_TABLE_H
+#include "kernels/conv_shape.h"
+#include "kernels/dtype.h"
+#include <stdbool.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum dr_conv_kernel {
+    DR_CONV_WS, /* weights in registers, conv_ws.cu */
+    DR_CONV_WA, /* weights through registers, conv_wa.cu */
+    DR_CONV_RS, /* pixels in registers, conv_rs.cuh */
+};
+
+enum {
+    DR_CONV_TAPS = 64,  /* of a filter, at most */
+    DR_CONV_PHASES = 4, /* sh * sw, at most */
+};
+
+/* A row of the tile table. */
+struct dr_conv_tile {
+    const char *name; /* as plans print it */
+    int arch;         /* 90: sm_90a */
+    enum dr_conv_kernel kernel;
+    int columns, groups; /* filters of a tile; consumer warpgroups, 64 pixels each */
+    bool three;          /* 3x3 filters of stride 1 alone, taps unrolled */
+    bool split;          /* tiles are cut where `parts` equal shares of the work end */
+    int parts;
+    double share;       /* of the Tensor cores' rate, measured in the main loop */
+    const char *reason; /* why this row is here */
+};
+
+/* One phase of the stride: the taps that read pixels (i * sh + ry, j * sw + rx). Its patch begins
+ * at row oy, column ox of that image, relative to the tile. */
+struct dr_conv_phase {
+    int ry, rx, oy, ox, first, taps;
+};
+struct dr_conv_tap {
+    int dy, dx, weight; /* place in the phase's patch; index kh * Kw + kw in the filter */
+};
+
+struct dr_conv_plan {
+    const struct dr_conv_tile *tile;
+    /* The problem as the kernel sees it: 1x1 filters take all pixels as one row. */
+    int64_t n, h, w, ho, wo;
+    int n_phases;
+    struct dr_conv_phase phase[DR_CONV_PHASES];
+    struct dr_conv_tap tap[DR_CONV_TAPS];
+    /* A tile is tn images x th rows x tw columns of outputs, or (linear) consecutive outputs. Its
+     * patch is tn * ph rows of pw pixels, 128 bytes of channels each. */
+    bool linear;
+    int tn, th, tw, ph, pw;
+    int64_t m_tiles, k_tiles;
+    int chunks;         /* of a tile: phases x pieces of 128 bytes of channels */
+    int units;          /* where a tile may be cut: chunks, or (not three) taps of all chunks */
+    int parts;          /* shares that the units of all tiles are cut into; 0: tiles stay whole */
+    int patches, slabs; /* stages of shared memory: patches, and weights of a tap */
+    int shared_bytes;
+    int64_t workspace_bytes; /* partial sums of tiles that are cut */
+    double us;               /* what the cost model expects on an H200 */
+};
+
+/* False where no row fits: then the generic kernels compute it. `arch`: 10 * major + minor of the
+ * device. Rows that need more than `workspace_bytes` are passed over. fp32 means tf32 here. */
+bool dr_cuda_conv_pick(const struct dr_conv *c, enum dr_type t, int arch, int64_t workspace_bytes,
+                       struct dr_conv_plan *out);
+
+/* The rows, for tests and benchmarks; dr_cuda_conv_plan is pick with the row given. */
+const struct dr_conv_tile *dr_cuda_conv_tiles(int *n);
+bool dr_cuda_conv_plan(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *tile,
+                       bool linear, struct dr_conv_plan *out);
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,187 @@
+/* Forward convolutions on a Hopper GPU: random shapes, every row of the tile table that fits each,
+ * against the definition in double: main_cuda_conv [SHAPES [SEED]] (2000, 1). Each result must be
+ * right within roundings, NaN and infinity included, have every output written and nothing beside
+ * them, and have the same bits on another number of multiprocessors. Without such a device it says
+ * so and exits 77 (skipped). */
+#include "kernels/cuda/conv_hopper.h"
+#include "tests/conv_check.cuh"
+#include <string.h>
+
+namespace {
+
+constexpr int64_t BUFFER = 48 << 20, GUARD = 4096;
+
+uint64_t state;
+int below(int n) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return (int)(mix(state) % (uint32_t)n);
+}
+int one_of(std::initializer_list<int> l) {
+    return l.begin()[below((int)l.size())];
+}
+
+dr_conv random_shape(int t) {
+    for (;;) {
+        dr_conv c = {};
+        const int form = below(6);
+        c.groups = 1;
+        c.c = one_of({16, 24, 32, 40, 64, 64, 64, 72, 96, 128, 136, 192, 256});
+        c.k = 8 * (1 + below(below(3) ? 20 : 48));
+        c.kh = form < 3 ? 3 : form == 3 ? 1 : 1 + below(7);
+        c.kw = form < 3 ? 3 : form == 3 ? 1 : 1 + below(7);
+        c.sh = form < 2 ? 1 : 1 + below(2);
+        c.sw = form < 2 ? 1 : 1 + below(2);
+        c.dh = below(4) ? 1 : 1 + below(3);
+        c.dw = below(4) ? 1 : 1 + below(3);
+        c.n = 1 + below(below(2) ? 4 : 40);
+        c.h = 1 + below(below(2) ? 16 : 48);
+        c.w = 1 + below(below(2) ? 16 : 48);
+        const bool padded = below(2);
+        c.pt = padded ? below((int)(c.kh * c.dh)) : 0;
+        c.pb = padded ? below((int)(c.kh * c.dh)) : 0;
+        c.pl = padded ? below((int)(c.kw * c.dw)) : 0;
+        c.pr = padded ? below((int)(c.kw * c.dw)) : 0;
+        const int64_t y = c.h + c.pt + c.pb - (c.kh - 1) * c.dh - 1;
+        const int64_t x = c.w + c.pl + c.pr - (c.kw - 1) * c.dw - 1;
+        c.ho = y / c.sh + 1, c.wo = x / c.sw + 1;
+        const int64_t work = c.n * c.ho * c.wo * c.k * c.kh * c.kw * c.c;
+        const int64_t most = (BUFFER - GUARD) / dr_type_bytes((dr_type)t);
+        if (y >= 0 && x >= 0 && work < 400000000 && c.n * c.h * c.w * c.c < most &&
+            c.n * c.ho * c.wo * c.k < most && c.k * c.kh * c.kw * c.c < most) {
+            return c;
+        }
+    }
+}
+
+struct bench {
+    void *x, *w, *y, *add;
+    float *vector; /* bias and the four of a norm, 2048 each */
+    dr_cuda cuda;
+};
+
+void tell(const dr_conv &c, int t, const dr_conv_plan &p, const dr_epilogue &e, int sms) {
+    static const char *const type[] = {"tf32", "f16", "bf16"};
+    printf(
+        "[%d,%d,%d,%d] %dx%d k%d s%d,%d d%d,%d p%d,%d,%d,%d %s; %s%s; bias %d norm %d add %d act "
+        "%d; %d sms: ",
+        (int)c.n, (int)c.h, (int)c.w, (int)c.c, (int)c.kh, (int)c.kw, (int)c.k, (int)c.sh,
+        (int)c.sw, (int)c.dh, (int)c.dw, (int)c.pt, (int)c.pl, (int)c.pb, (int)c.pr, type[t],
+        p.tile->name, p.linear ? ", linear" : "", e.bias != NULL, e.norm_var != NULL, e.add != NULL,
+        e.act, sms);
+}
+
+/* One plan; false: wrong. */
+bool try_plan(bench &b, const dr_conv &c, int t, const dr_epilogue &e, const dr_conv_plan &p,
+              int sms, unsigned *worst) {
+    const int64_t bytes = c.n * c.ho * c.wo * c.k * dr_type_bytes((dr_type)t);
+    unsigned long long bits[2];
+    for (int pass = 0; pass < 2; pass++) {
+        bool done;
+        b.cuda.sms = pass ? 132 : sms;
+        MUST(cudaMemset(b.y, 0xff, (size_t)(bytes + GUARD)));
+        int err = dr_cuda_conv_run(&c, (dr_type)t, &p, b.x, b.w, &e, b.y, &b.cuda, &done);
+        err = err ? err : (int)cudaDeviceSynchronize();
+        if (err || !done) {
+            tell(c, t, p, e, sms);
+            printf("%s\n", err ? cudaGetErrorString((cudaError_t)err) : "declined");
+            if (err) {
+                exit(1);
+            }
+            return false;
+        }
+        bits[pass] = hash(b.y, bytes + GUARD, b.cuda.stream);
+    }
+    unsigned char guard[GUARD];
+    MUST(cudaMemcpy(guard, (char *)b.y + bytes, GUARD, cudaMemcpyDeviceToHost));
+    bool outside = false;
+    for (int64_t i = 0; i < GUARD; i++) {
+        outside |= guard[i] != 0xff;
+    }
+    const check_result r = check({c, t, t == DR_TYPE_F32, e, b.x, b.w, b.y, 1});
+    *worst = r.worst > *worst ? r.worst : *worst;
+    if (r.wrong || outside || bits[0] != bits[1]) {
+        float ratio;
+        memcpy(&ratio, &r.worst, 4);
+        tell(c, t, p, e, sms);
+        printf("%llu wrong, worst %g of allowed, norm %.2g%s%s\n", r.wrong, ratio,
+               sqrt(r.error2 / r.ref2), outside ? ", writes outside" : "",
+               bits[0] != bits[1] ? ", bits differ" : "");
+        return false;
+    }
+    return true;
+}
+
+int shape(bench &b, int index, int *plans, unsigned *worst) {
+    const int t = index % 3;
+    const dr_conv c = random_shape(t);
+    const int64_t nx = c.n * c.h * c.w * c.c, nw = c.k * c.kh * c.kw * c.c;
+    const int64_t ny = c.n * c.ho * c.wo * c.k;
+    fill(b.x, t, nx, index * 8 + 1, 1.0f, 0.0f);
+    fill(b.w, t, nw, index * 8 + 2, 1.0f / sqrtf((float)(c.kh * c.kw * c.c)), 0.0f);
+    fill(b.add, t, ny, index * 8 + 3, 1.0f, 0.0f);
+    fill(b.vector, DR_TYPE_F32, 2048 * 4, index * 8 + 4, 1.0f, 0.0f);
+    fill(b.vector + 2048 * 4, DR_TYPE_F32, 2048, index * 8 + 5, 0.2f, 2.0f);
+    if (below(6) == 0) { /* they must come out where the definition has them, and nowhere else */
+        const float odd[] = {INFINITY, -INFINITY, NAN};
+        const bool in_w = below(2);
+        plant_kernel<<<1, 1>>>(in_w ? b.w : b.x, t, (mix(state) * 2654435761u) % (in_w ? nw : nx),
+                               odd[below(3)]);
+    }
+    dr_epilogue e = {};
+    const int act[] = {0, 1, 4};
+    e.act = act[below(3)];
+    e.bias = below(2) ? b.vector : NULL;
+    e.add = below(2) ? b.add : NULL;
+    if (below(2)) {
+        e.norm_weight = b.vector + 2048, e.norm_bias = b.vector + 2 * 2048;
+        e.norm_mean = b.vector + 3 * 2048, e.norm_var = b.vector + 4 * 2048, e.eps = 1e-5f;
+    }
+    const int sms = 1 + below(140);
+    int n, wrong = 0;
+    const dr_conv_tile *const tile = dr_cuda_conv_tiles(&n);
+    for (int i = 0; i < n; i++) {
+        for (int linear = 0; linear < 2; linear++) {
+            dr_conv_plan p;
+            if (dr_cuda_conv_plan(&c, (dr_type)t, &tile[i], linear, &p)) {
+                wrong += !try_plan(b, c, t, e, p, sms, worst);
+                ++*plans;
+            }
+        }
+    }
+    return wrong;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    const int shapes = argc > 1 ? atoi(argv[1]) : 2000;
+    state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    cudaDeviceProp prop;
+    if (cudaGetDeviceProperties(&prop, 0) != cudaSuccess || prop.major != 9 || prop.minor != 0 ||
+        !dr_conv_hopper_built()) {
+        puts("no Hopper GPU, or a build without sm_90a: skipped");
+        return 77;
+    }
+    bench b = {};
+    MUST(cudaMalloc(&b.x, BUFFER));
+    MUST(cudaMalloc(&b.w, BUFFER));
+    MUST(cudaMalloc(&b.y, BUFFER + GUARD));
+    MUST(cudaMalloc(&b.add, BUFFER));
+    MUST(cudaMalloc(&b.vector, 2048 * 5 * sizeof(float)));
+    b.cuda.lt_workspace_bytes = (size_t)36 << 20;
+    MUST(cudaMalloc(&b.cuda.lt_workspace, b.cuda.lt_workspace_bytes));
+    MUST(cudaMalloc(&b.cuda.tickets, DR_CUDA_TICKETS * sizeof(unsigned)));
+    MUST(cudaMemset(b.cuda.tickets, 0, DR_CUDA_TICKETS * sizeof(unsigned)));
+    b.cuda.arch = 90;
+    b.cuda.tf32 = true;
+    int wrong = 0, plans = 0;
+    unsigned worst = 0;
+    for (int i = 0; i < shapes && wrong < 20; i++) {
+        wrong += shape(b, i, &plans, &worst);
+    }
+    float ratio;
+    memcpy(&ratio, &worst, 4);
+    printf("%d shapes, %d plans on %s: %d wrong; largest error %.2f of what is allowed\n", shapes,
+           plans, prop.name, wrong, ratio);
+    return wrong ? 1 : 0;
+}
