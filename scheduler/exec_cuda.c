@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* Of cuBLASLt, a stream. Fixed, so that its choice is. */
-#define LT_WORKSPACE ((size_t)32 << 20)
+#define LT_WORKSPACE ((size_t)36 << 20) /* cuBLASLt wants 32; partial sums of convolutions */
 
 struct copy { /* one memcpy node of the captured graph, retargeted before each launch */
     cudaGraphNode_t node;
@@ -395,6 +395,7 @@ static void destroy(struct dr_exec *x) {
             dr_lt()->destroy(e->ctx[s].lt);
         }
         cudaFree(e->ctx[s].lt_workspace);
+        cudaFree(e->ctx[s].tickets);
         if (e->join[s]) {
             cudaEventDestroy(e->join[s]);
         }
@@ -445,11 +446,16 @@ static int create_streams(struct cuda_exec *e) {
                                                 first ? d->priority_high : d->priority_low);
         err = err ? err : (int)cudaEventCreateWithFlags(&e->join[s], no_timing);
         err = err ? err : (int)cudaMalloc(&e->ctx[s].lt_workspace, LT_WORKSPACE);
+        const size_t tickets = DR_CUDA_TICKETS * sizeof(unsigned);
+        err = err ? err : (int)cudaMalloc((void **)&e->ctx[s].tickets, tickets);
+        err = err ? err : (int)cudaMemsetAsync(e->ctx[s].tickets, 0, tickets, e->ctx[s].stream);
+        err = err ? err : (int)cudaStreamSynchronize(e->ctx[s].stream);
         if (!err && dr_lt()->create(&e->ctx[s].lt) != CUBLAS_STATUS_SUCCESS) {
             err = (int)cudaErrorInitializationError;
         }
         e->ctx[s].lt_workspace_bytes = LT_WORKSPACE;
         e->ctx[s].sms = d->prop.multiProcessorCount;
+        e->ctx[s].arch = 10 * d->prop.major + d->prop.minor;
         e->ctx[s].tf32 = e->g->tf32;
     }
     for (uint32_t i = 0; i < p->wait.n && !err; i++) {

@@ -2,6 +2,7 @@
  * phase of the stride, for the fp32 or the Tensor core kernel; what has too many taps for their
  * tables or for shared memory goes to a direct kernel, one thread an output. */
 #include "kernels/cuda/conv_corr.cuh"
+#include "kernels/cuda/conv_hopper.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -145,9 +146,13 @@ using namespace dr;
 extern "C" int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, const void *x,
                                   const void *w, const struct dr_epilogue *e, void *y,
                                   const struct dr_cuda *cuda) {
+    bool done;
+    int err = dr_cuda_conv_hopper(c, t, x, w, e, y, cuda, &done);
+    if (done || err) {
+        return err;
+    }
     const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
     bool fits = small(c);
-    int err = cudaSuccess;
     if (fits) {
         corr p = {};
         p.n = (int)c->n, p.h = (int)c->h, p.w = (int)c->w, p.c = (int)cg;
