@@ -1,10 +1,11 @@
 #!/bin/sh
 # Training examples/segment_frozen.yaml on a GPU: dagrun and PyTorch's CUDA graph in turns, a short table last.
-#   sh tests/bench/gpu.sh [BATCH [ROUNDS]]      DAGRUN=path of the binary, STEPS=500
+#   sh tests/bench/gpu.sh [BATCH [ROUNDS]]      DAGRUN=path of the binary, STEPS=500, PRECISIONS="fp32 tf32 bf16"
 cd "$(dirname "$0")/../.." || exit 1
 batch=${1:-64}
 rounds=${2:-3}
 steps=${STEPS:-500}
+precisions=${PRECISIONS:-fp32 tf32 bf16}
 dagrun=${DAGRUN:-build/dagrun}
 lines=$(mktemp) || exit 1
 trap 'rm -f "$lines"' EXIT
@@ -15,7 +16,7 @@ libraries=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$site/nvidia/cu13/lib
 
 ours() {
     LD_LIBRARY_PATH=$libraries "$dagrun" --bench examples/segment_frozen.yaml --device cuda --set "data.batch=$batch" \
-        --steps "$steps" --json | python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin)))' >>"$lines"
+        --set "precision=$1" --steps "$steps" --json | python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin)))' >>"$lines"
 }
 peer() {
     python3 tests/bench/host_cost.py --batch "$batch" --steps "$steps" --json "$@" >>"$lines"
@@ -23,9 +24,10 @@ peer() {
 
 round=0
 while [ "$round" -lt "$rounds" ]; do
-    ours
-    peer
-    peer --tf32
+    for precision in $precisions; do
+        ours "$precision"
+        peer --precision "$precision"
+    done
     round=$((round + 1))
 done
 

@@ -2,9 +2,10 @@
 
 The whole step is captured: flip, normalize, the frozen encoder, the decoder with its gradients, SGD with momentum.
 Each step copies its inputs from pinned memory and replays. What dagrun does besides is left out here, in the peer's
-favour: decoding batches, the learning rate's schedule, reading the loss back.
+favour: decoding batches, the learning rate's schedule, reading the loss back, and in fp16 the loss scale. Halves are
+torch.autocast's.
 
-    python3 tests/bench/host_cost.py --batch 64 [--tf32] [--steps 500] [--json]
+    python3 tests/bench/host_cost.py --batch 64 [--precision tf32] [--steps 500] [--json]
 """
 import argparse
 import json
@@ -39,7 +40,8 @@ def networks(dev):
 class Step:
     """The captured step, its static inputs, and the pinned batches that they are copied from."""
 
-    def __init__(self, batch, dev="cuda", slots=8):
+    def __init__(self, batch, half=None, dev="cuda", slots=8):
+        self.half = half
         self.encoder, self.decoder = networks(dev)
         self.sgd = torch.optim.SGD(self.decoder.parameters(), lr=0.05, momentum=0.9, fused=True)
         self.image = torch.zeros(batch, SIZE, SIZE, 1, dtype=torch.uint8, device=dev)
@@ -65,9 +67,10 @@ class Step:
         image = torch.where(flip[:, None, None, None], self.image.flip(2), self.image)
         mask = torch.where(flip[:, None, None], self.mask.flip(2), self.mask)
         x = ((image.float() * (1 / 255) - 0.2) / 0.25).permute(0, 3, 1, 2)  # NHWC in memory: channels_last
-        with torch.no_grad():
-            x = self.encoder(x)
-        loss = F.cross_entropy(self.decoder(x), mask.long(), ignore_index=IGNORE)
+        with torch.autocast("cuda", dtype=self.half, enabled=self.half is not None):
+            with torch.no_grad():
+                x = self.encoder(x)
+            loss = F.cross_entropy(self.decoder(x), mask.long(), ignore_index=IGNORE)
         self.sgd.zero_grad(set_to_none=True)
         loss.backward()
         self.sgd.step()
@@ -118,17 +121,16 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--batch", type=int, default=64)
     p.add_argument("--steps", type=int, default=500)
-    p.add_argument("--tf32", action="store_true")
+    p.add_argument("--precision", choices=["fp32", "tf32", "fp16", "bf16"], default="fp32")
     p.add_argument("--json", action="store_true")
     a = p.parse_args()
     torch.backends.cudnn.benchmark = True
-    torch.backends.cuda.matmul.allow_tf32 = a.tf32
-    torch.backends.cudnn.allow_tf32 = a.tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = a.precision != "fp32"
     torch.manual_seed(7)
-    step = Step(a.batch)
+    step = Step(a.batch, {"fp16": torch.float16, "bf16": torch.bfloat16}.get(a.precision))
     free_running(step, 50)
     out = {
-        "peer": "PyTorch graph, " + ("tf32" if a.tf32 else "fp32"),
+        "peer": "PyTorch graph, " + a.precision,
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "batch": a.batch,
