@@ -174,8 +174,9 @@ static struct dr_cost cost_of(const struct dr_graph *g, const struct dr_node *n,
                       2.0 * (double)dr_elements(y) * (double)(a->kernel[0] * a->kernel[1]) * cg);
 }
 
-static const char *im2win_name(const struct dr_graph *g, bool cuda) {
-    return cuda && g->tf32 ? "im2win tf32 mma" : "im2win";
+static const char *im2win_name(const struct dr_graph *g, const struct dr_node *n,
+                               const struct dr_conv *s, bool cuda) {
+    return cuda ? dr_cuda_conv_name(s, dr_type_of(dr_node_in(g, n, 0)), g->tf32) : "im2win";
 }
 
 /* ---- forward: x, weight[, bias] -> y ---- */
@@ -185,7 +186,7 @@ static struct dr_cost conv2d_cost(const struct dr_graph *g, const struct dr_node
 static struct dr_choice conv2d_choose(const struct dr_graph *g, const struct dr_node *n,
                                       bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
-    return (struct dr_choice){cuda ? 0 : dr_conv_fprop_workspace(&s), im2win_name(g, cuda)};
+    return (struct dr_choice){cuda ? 0 : dr_conv_fprop_workspace(&s), im2win_name(g, n, &s, cuda)};
 }
 static struct dr_epilogue epilogue_of(const struct dr_launch *l) {
     const struct conv2d_attrs *a = l->node->attrs;
@@ -218,7 +219,7 @@ static struct dr_cost dgrad_cost(const struct dr_graph *g, const struct dr_node 
 }
 static struct dr_choice dgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
-    return (struct dr_choice){cuda ? 0 : dr_conv_dgrad_workspace(&s), im2win_name(g, cuda)};
+    return (struct dr_choice){cuda ? 0 : dr_conv_dgrad_workspace(&s), im2win_name(g, n, &s, cuda)};
 }
 static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
@@ -244,7 +245,7 @@ static struct dr_cost wgrad_cost(const struct dr_graph *g, const struct dr_node 
 static struct dr_choice wgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_in(g, n, 1));
     return (struct dr_choice){cuda ? dr_cuda_conv_wgrad_bytes(&s) : dr_conv_wgrad_workspace(&s),
-                              im2win_name(g, cuda)};
+                              im2win_name(g, n, &s, cuda)};
 }
 static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0), dr_launch_in(l, 1));
@@ -269,6 +270,8 @@ const struct dr_op dr_op_conv2d = {
     .attrs_bytes = sizeof(struct conv2d_attrs),
     .min_in = 1,
     .max_in = 1,
+    .half_in = 3,
+    .half_out = 1,
     .outputs = 1,
     .infer = conv2d_infer,
     .grad = conv2d_grad,
@@ -284,6 +287,8 @@ const struct dr_op dr_op_conv2d_dgrad = {
     .attrs_bytes = sizeof(struct conv2d_attrs),
     .min_in = 2,
     .max_in = 2,
+    .half_in = 3,
+    .half_out = 1,
     .outputs = 1,
     .infer = dgrad_infer,
     .cost = dgrad_cost,
@@ -298,6 +303,7 @@ const struct dr_op dr_op_conv2d_wgrad = {
     .attrs_bytes = sizeof(struct conv2d_attrs),
     .min_in = 2,
     .max_in = 2,
+    .half_in = 3,
     .outputs = 1,
     .infer = wgrad_infer,
     .cost = wgrad_cost,
