@@ -83,7 +83,8 @@ static struct dr_choice normalize_choose(const struct dr_graph *g, const struct 
                                          bool cuda) {
     (void)cuda;
     const int64_t c = channels(&g->value.at[n->in[0]].shape);
-    struct dr_choice choice = {c * 2 * (int64_t)sizeof(float), "multiply-add"};
+    struct dr_choice choice = {.workspace_bytes = c * 2 * (int64_t)sizeof(float),
+                               .kernel = "multiply-add"};
     return choice;
 }
 

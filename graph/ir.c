@@ -86,6 +86,7 @@ struct dr_graph *dr_graph_like(const struct dr_graph *g) {
     to->clip_norm = g->clip_norm;
     to->tf32 = g->tf32;
     to->half = g->half;
+    to->device = g->device;
     to->scaling = g->scaling;
     for (uint32_t i = 0; i < g->subgraph.n; i++) {
         *dr_push(to->arena, &to->subgraph) = g->subgraph.at[i];

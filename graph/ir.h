@@ -162,6 +162,13 @@ struct dr_loss_scaling {
     int64_t interval;
 };
 
+/* What ops choose kernels by. */
+struct dr_device_caps {
+    int32_t arch; /* of a GPU, 10 * major + minor; 0: a CPU */
+    int32_t sms;  /* its multiprocessors */
+    bool hopper;  /* kernels of wgmma and TMA can run: a Hopper, and sm_90a's code is there */
+};
+
 struct dr_graph {
     struct dr_arena *arena;
     struct dr_diag *diag;
@@ -186,6 +193,7 @@ struct dr_graph {
     bool tf32; /* convolutions and matrix products may round operands to tf32, where a device can */
     enum dr_dtype half; /* DR_F16, DR_BF16: how activations and copies of weights are stored where
                            the ops permit it (the precision pass); DR_F32: none of it */
+    struct dr_device_caps device; /* that it is to run on */
     struct dr_map *value_by_name;
 };
 

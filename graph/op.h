@@ -143,8 +143,14 @@ struct dr_cost {
 /* ---- kernel choice: static, the same on every run ---- */
 struct dr_choice {
     int64_t workspace_bytes; /* planned scratch, one a node, 64-byte aligned, contents undefined */
-    const char *kernel;      /* for people: "im2win 8x16" */
+    const char *kernel;      /* for people: "im2win 8x16"; what checkpoints know the choice by */
+    /* Of ops with several ways to compute a node (dr_op.ways): */
+    int32_t way;         /* the op's own number, for its launcher */
+    double us;           /* that it is expected to take; 0: unknown */
+    const char *problem; /* all that the choice depends on, as text */
+    const char *reason;  /* why this way exists, for people */
 };
+enum { DR_WAYS = 48 }; /* of a node, at most */
 
 /* ---- launching ---- */
 /* What a launcher gets: pointers in the order of node->in and node->out. A state that is in both
@@ -154,6 +160,7 @@ struct dr_launch {
     const struct dr_value *value; /* the graph's values: shapes and dtypes by id */
     void *const *in, *const *out;
     void *workspace;
+    const struct dr_choice *choice; /* the plan's for this node; never NULL on CUDA */
     uint64_t seed; /* of the model; draws are keyed by (seed, epoch, sample, node->key) */
 };
 struct dr_cpu;  /* kernels/cpu/cpu.h: the shared pool */
@@ -197,6 +204,9 @@ struct dr_op {
     void (*track)(struct dr_graph *g, uint32_t node);
     struct dr_cost (*cost)(const struct dr_graph *g, const struct dr_node *n);
     struct dr_choice (*choose)(const struct dr_graph *g, const struct dr_node *n, bool cuda);
+    /* The ways in which g->device could compute the node, [DR_WAYS]; the first is what choose
+     * takes. Returns how many. --tune measures them all. NULL: there is one. */
+    uint32_t (*ways)(const struct dr_graph *g, const struct dr_node *n, struct dr_choice *way);
     const struct dr_op
         *eval_form; /* in eval, inference and frozen parts; same attrs; NULL: itself */
     double (*finish)(const void *attrs, const double *partial, uint32_t n); /* metrics */

@@ -65,7 +65,8 @@ static struct dr_cost adam_cost(const struct dr_graph *g, const struct dr_node *
 static struct dr_choice adam_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     (void)g;
     const int64_t scalars = (int64_t)dr_update_of(n, STATES).n * DR_CUDA_ADAM_SCALARS;
-    return (struct dr_choice){cuda ? scalars * (int64_t)sizeof(float) : 0, "multi-tensor"};
+    return (struct dr_choice){.workspace_bytes = cuda ? scalars * (int64_t)sizeof(float) : 0,
+                              .kernel = "multi-tensor"};
 }
 
 static void adam_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {

@@ -3,6 +3,7 @@
 #include "kernels/cpu/conv.h"
 #include "kernels/cuda/conv.h"
 #include "ops/common.h"
+#include "ops/conv_ways.h"
 
 extern const struct dr_op dr_op_conv2d_dgrad, dr_op_conv2d_wgrad, dr_op_linear_bgrad;
 
@@ -183,10 +184,21 @@ static const char *im2win_name(const struct dr_graph *g, const struct dr_node *n
 static struct dr_cost conv2d_cost(const struct dr_graph *g, const struct dr_node *n) {
     return cost_of(g, n, dr_node_out(g, n, 0));
 }
+static uint32_t conv2d_ways(const struct dr_graph *g, const struct dr_node *n,
+                            struct dr_choice *way) {
+    const struct conv2d_attrs *a = n->attrs;
+    const struct dr_conv s = conv_of(a, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
+    return dr_conv_ways(g, &s, dr_type_of(dr_node_in(g, n, 0)), a->fused.activation, way);
+}
 static struct dr_choice conv2d_choose(const struct dr_graph *g, const struct dr_node *n,
                                       bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
-    return (struct dr_choice){cuda ? 0 : dr_conv_fprop_workspace(&s), im2win_name(g, n, &s, cuda)};
+    struct dr_choice way[DR_WAYS];
+    if (cuda) {
+        conv2d_ways(g, n, way);
+        return way[0];
+    }
+    return (struct dr_choice){.workspace_bytes = dr_conv_fprop_workspace(&s), .kernel = "im2win"};
 }
 static struct dr_epilogue epilogue_of(const struct dr_launch *l) {
     const struct conv2d_attrs *a = l->node->attrs;
@@ -202,8 +214,8 @@ DR_CUDA_LAUNCHER conv2d_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct conv2d_attrs *a = l->node->attrs;
     const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
     const struct dr_epilogue e = epilogue_of(l);
-    return dr_cuda_conv_fprop(&s, dr_type_of(dr_launch_in(l, 0)), l->in[0], l->in[1], &e, l->out[0],
-                              cuda);
+    return dr_cuda_conv_fprop(&s, dr_type_of(dr_launch_in(l, 0)), l->choice->way, l->in[0],
+                              l->in[1], &e, l->out[0], l->workspace, cuda);
 }
 
 /* ---- gradient by the input: dy, weight -> dx ---- */
@@ -219,7 +231,8 @@ static struct dr_cost dgrad_cost(const struct dr_graph *g, const struct dr_node 
 }
 static struct dr_choice dgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
-    return (struct dr_choice){cuda ? 0 : dr_conv_dgrad_workspace(&s), im2win_name(g, n, &s, cuda)};
+    return (struct dr_choice){.workspace_bytes = cuda ? 0 : dr_conv_dgrad_workspace(&s),
+                              .kernel = im2win_name(g, n, &s, cuda)};
 }
 static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
@@ -244,8 +257,9 @@ static struct dr_cost wgrad_cost(const struct dr_graph *g, const struct dr_node 
 }
 static struct dr_choice wgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_in(g, n, 1));
-    return (struct dr_choice){cuda ? dr_cuda_conv_wgrad_bytes(&s) : dr_conv_wgrad_workspace(&s),
-                              im2win_name(g, n, &s, cuda)};
+    return (struct dr_choice){.workspace_bytes =
+                                  cuda ? dr_cuda_conv_wgrad_bytes(&s) : dr_conv_wgrad_workspace(&s),
+                              .kernel = im2win_name(g, n, &s, cuda)};
 }
 static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0), dr_launch_in(l, 1));
@@ -277,6 +291,7 @@ const struct dr_op dr_op_conv2d = {
     .grad = conv2d_grad,
     .cost = conv2d_cost,
     .choose = conv2d_choose,
+    .ways = conv2d_ways,
     .cpu = conv2d_cpu,
     DR_CUDA(conv2d_cuda),
 };

@@ -13,6 +13,7 @@
 #include "kernels/cpu/conv.h"
 #include "kernels/cuda/conv.h"
 #include "ops/common.h"
+#include "ops/conv_ways.h"
 
 extern const struct dr_op dr_op_conv_transpose2d_dgrad, dr_op_conv_transpose2d_wgrad,
     dr_op_linear_bgrad;
@@ -193,7 +194,8 @@ static struct dr_cost conv_transpose2d_cost(const struct dr_graph *g, const stru
 static struct dr_choice conv_transpose2d_choose(const struct dr_graph *g, const struct dr_node *n,
                                                 bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
-    return (struct dr_choice){cuda ? 0 : dr_conv_dgrad_workspace(&s), im2win_name(g, n, &s, cuda)};
+    return (struct dr_choice){.workspace_bytes = cuda ? 0 : dr_conv_dgrad_workspace(&s),
+                              .kernel = im2win_name(g, n, &s, cuda)};
 }
 static struct dr_epilogue epilogue_of(const struct dr_launch *l) {
     const struct conv_transpose2d_attrs *a = l->node->attrs;
@@ -223,9 +225,19 @@ static bool dgrad_infer(struct dr_infer *c) {
 static struct dr_cost dgrad_cost(const struct dr_graph *g, const struct dr_node *n) {
     return cost_of(g, n, dr_node_out(g, n, 0));
 }
+static uint32_t dgrad_ways(const struct dr_graph *g, const struct dr_node *n,
+                           struct dr_choice *way) {
+    const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
+    return dr_conv_ways(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_ACT_NONE, way);
+}
 static struct dr_choice dgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
-    return (struct dr_choice){cuda ? 0 : dr_conv_fprop_workspace(&s), im2win_name(g, n, &s, cuda)};
+    struct dr_choice way[DR_WAYS];
+    if (cuda) {
+        dgrad_ways(g, n, way);
+        return way[0];
+    }
+    return (struct dr_choice){.workspace_bytes = dr_conv_fprop_workspace(&s), .kernel = "im2win"};
 }
 static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
@@ -235,8 +247,8 @@ static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
     const struct dr_epilogue e = {.act = DR_ACT_NONE};
-    return dr_cuda_conv_fprop(&s, dr_type_of(dr_launch_in(l, 0)), l->in[0], l->in[1], &e, l->out[0],
-                              cuda);
+    return dr_cuda_conv_fprop(&s, dr_type_of(dr_launch_in(l, 0)), l->choice->way, l->in[0],
+                              l->in[1], &e, l->out[0], l->workspace, cuda);
 }
 
 /* ---- gradient by the weight: x, dy -> dw ---- */
@@ -252,8 +264,9 @@ static struct dr_cost wgrad_cost(const struct dr_graph *g, const struct dr_node 
 }
 static struct dr_choice wgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_in(g, n, 1));
-    return (struct dr_choice){cuda ? dr_cuda_conv_wgrad_bytes(&s) : dr_conv_wgrad_workspace(&s),
-                              im2win_name(g, n, &s, cuda)};
+    return (struct dr_choice){.workspace_bytes =
+                                  cuda ? dr_cuda_conv_wgrad_bytes(&s) : dr_conv_wgrad_workspace(&s),
+                              .kernel = im2win_name(g, n, &s, cuda)};
 }
 static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0), dr_launch_in(l, 1));
@@ -303,6 +316,7 @@ const struct dr_op dr_op_conv_transpose2d_dgrad = {
     .infer = dgrad_infer,
     .cost = dgrad_cost,
     .choose = dgrad_choose,
+    .ways = dgrad_ways,
     .cpu = dgrad_cpu,
     DR_CUDA(dgrad_cuda),
 };

@@ -10,9 +10,7 @@
 
 /* ---- the kernels chosen ---- */
 
-/* Of names and kernels, in the order of the nodes; on CUDA of the device too: another GPU may sum
- * in another order. */
-static const char *kernels_hash(struct dr_session *s) {
+const char *dr_checkpoint_kernels(struct dr_session *s) {
     struct dr_text t = {.arena = s->arena};
     const struct dr_plan *p = s->main.plan;
     dr_text_add(&t, "%s", s->dev.cuda ? s->dev.name : "cpu");
@@ -50,7 +48,7 @@ static void note_position(struct dr_session *s, notes *n, const struct dr_result
     note(s, n, "dagrun.seed", dr_printf(s->arena, "%llu", (unsigned long long)s->model->seed));
     note_number(s, n, "dagrun.batch", (long long)g->batch);
     note_number(s, n, "dagrun.batches", (long long)s->batches);
-    note(s, n, "dagrun.kernels", kernels_hash(s));
+    note(s, n, "dagrun.kernels", dr_checkpoint_kernels(s));
     note(s, n, "dagrun.best", exact(s, best));
     note_number(s, n, "dagrun.epoch_steps", (long long)r->train.steps);
     for (uint32_t i = 0; i < g->term.n; i++) {
@@ -205,7 +203,7 @@ static bool check_position(struct dr_session *s) {
         return wrong(s, "it is of epochs of %lld batches of %lld, not %lld of %lld",
                      number(s, "dagrun.batches"), number(s, "dagrun.batch"), (long long)s->batches,
                      (long long)s->main.graph->batch);
-    if (!kernels || strcmp(kernels, kernels_hash(s)) != 0)
+    if (!kernels || strcmp(kernels, dr_checkpoint_kernels(s)) != 0)
         dr_warn(s->diag, none,
                 "--resume %s: other kernels are chosen now: the run will go on, but not with the "
                 "bits of an unbroken one",

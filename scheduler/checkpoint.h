@@ -17,6 +17,9 @@ bool dr_checkpoint_write(struct dr_session *s, const char *path, const struct dr
 /* --resume, after weights were matched: finds the other states, checks that the run can go on, sets
  * s->first_step. */
 bool dr_checkpoint_open(struct dr_session *s);
+/* Hash of the kernels that the plan has chosen, by name, in the order of the nodes; on CUDA of the
+ * device too: another GPU may sum in another order. */
+const char *dr_checkpoint_kernels(struct dr_session *s);
 /* The sums of the epoch under way and the best metric (NaN) of a session that was resumed. */
 void dr_checkpoint_restore(const struct dr_session *s, struct dr_tally *t, double *best);
 

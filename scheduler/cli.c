@@ -16,6 +16,7 @@ enum {
     OPT_VERIFY,
     OPT_EVAL,
     OPT_INFER,
+    OPT_TUNE,
     OPT_DUMP,
     OPT_OPS,
     OPT_DEVICE,
@@ -38,6 +39,7 @@ static const struct option options[] = {
     {"verify", no_argument, NULL, OPT_VERIFY},
     {"eval", no_argument, NULL, OPT_EVAL},
     {"infer", no_argument, NULL, OPT_INFER},
+    {"tune", no_argument, NULL, OPT_TUNE},
     {"dump", required_argument, NULL, OPT_DUMP},
     {"ops", no_argument, NULL, OPT_OPS},
     {"device", required_argument, NULL, OPT_DEVICE},
@@ -67,6 +69,8 @@ static const char help[] =
     "                 equal bit for bit (--steps N; default: all, at most 200)\n"
     "  --eval         one pass over the evaluation split\n"
     "  --infer        one pass over data.infer\n"
+    "  --tune         time each kernel that could compute a convolution on this GPU; later runs\n"
+    "                 take the faster ones (kept in ~/.cache/dagrun)\n"
     "  --dump PASS    the graph as text after a pass\n"
     "  --ops [OP]     the op reference (--json: a JSON Schema for editors)\n"
     "options\n"
@@ -86,10 +90,19 @@ static const char help[] =
     "3 device or memory; 4 verification failed; 130 interrupted\n";
 
 static const char *const mode_names[] = {
-    [DR_CLI_RUN] = NULL,      [DR_CLI_CHECK] = "--check", [DR_CLI_PLAN] = "--plan",
-    [DR_CLI_DOT] = "--dot",   [DR_CLI_BENCH] = "--bench", [DR_CLI_VERIFY] = "--verify",
-    [DR_CLI_EVAL] = "--eval", [DR_CLI_INFER] = "--infer", [DR_CLI_DUMP] = "--dump",
-    [DR_CLI_OPS] = "--ops",   [DR_CLI_HELP] = "--help",   [DR_CLI_VERSION] = "--version",
+    [DR_CLI_RUN] = NULL,
+    [DR_CLI_CHECK] = "--check",
+    [DR_CLI_PLAN] = "--plan",
+    [DR_CLI_DOT] = "--dot",
+    [DR_CLI_BENCH] = "--bench",
+    [DR_CLI_VERIFY] = "--verify",
+    [DR_CLI_EVAL] = "--eval",
+    [DR_CLI_INFER] = "--infer",
+    [DR_CLI_TUNE] = "--tune",
+    [DR_CLI_DUMP] = "--dump",
+    [DR_CLI_OPS] = "--ops",
+    [DR_CLI_HELP] = "--help",
+    [DR_CLI_VERSION] = "--version",
 };
 
 static bool set_mode(struct dr_cli *c, enum dr_cli_mode mode) {

@@ -15,6 +15,7 @@ enum dr_cli_mode {
     DR_CLI_VERIFY,
     DR_CLI_EVAL,
     DR_CLI_INFER,
+    DR_CLI_TUNE,
     DR_CLI_DUMP,
     DR_CLI_OPS,
     DR_CLI_HELP,

@@ -1,6 +1,8 @@
 /* Opening and describing a CUDA device, with messages that say what to do when there is none. */
 #include "scheduler/device_cuda.h"
 
+#include "kernels/cuda/conv_way.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,11 +82,16 @@ static void describe(struct dr_cuda_device *d, uint32_t threads, struct dr_devic
                                 : d->prop.major == 9 ? 2048
                                 : a100               ? 1024
                                                      : 512;
-    snprintf(d->name, sizeof d->name, "cuda:%d %s (sm_%d%d, %d SMs)", d->id, d->prop.name,
-             d->prop.major, d->prop.minor, d->prop.multiProcessorCount);
+    snprintf(d->card, sizeof d->card, "%s (sm_%d%d, %d SMs)", d->prop.name, d->prop.major,
+             d->prop.minor, d->prop.multiProcessorCount);
+    snprintf(d->name, sizeof d->name, "cuda:%d %s", d->id, d->card);
     *info = (struct dr_device_info){
         .name = d->name,
+        .card = d->card,
         .cuda = true,
+        .caps = {.arch = 10 * d->prop.major + d->prop.minor,
+                 .sms = d->prop.multiProcessorCount,
+                 .hopper = d->prop.major == 9 && d->prop.minor == 0 && dr_cuda_conv_hopper_runs()},
         .copies_ahead = true,
         .threads = threads,
         .flops_per_s = 2.0 * lanes * d->prop.multiProcessorCount * clock_khz * 1e3,

@@ -10,7 +10,7 @@
 struct dr_cuda_device {
     int id;
     struct cudaDeviceProp prop;
-    char name[300];
+    char card[300], name[320];
     int priority_low, priority_high; /* of streams; higher priority is the smaller number */
     size_t free_bytes;               /* when it was opened */
 };

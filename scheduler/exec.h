@@ -81,6 +81,10 @@ struct dr_exec_ops {
     void (*host_free)(void *device, void *p);
     struct dr_status (*upload)(void *device, void *to, const void *from, size_t bytes);
     struct dr_status (*download)(void *device, void *to, const void *from, size_t bytes);
+    /* Microseconds that each of `n` ways (dr_op.ways) takes for node `v` of a graph, in turns, with
+     * operands of made-up numbers in memory of its own. NULL: a node has one way here. */
+    struct dr_status (*measure)(void *device, const struct dr_graph *g, uint32_t v,
+                                const struct dr_choice *way, uint32_t n, double *us);
     /* Bytes of device memory really in use; 0: unknown. */
     uint64_t (*memory_used)(void *device);
 

@@ -444,6 +444,7 @@ static bool make_tables(struct exec *e) {
                 .out = at + node->n_in,
                 .workspace =
                     p->choice[v].workspace_bytes ? e->c.slab.base + p->workspace_offset[v] : NULL,
+                .choice = &p->choice[v],
                 .seed = e->c.seed,
             };
             e->n_data += phase == 0 && node->role == DR_ROLE_DATA;

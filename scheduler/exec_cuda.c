@@ -8,6 +8,7 @@
 #include "ops/common.h"
 #include "scheduler/device_cuda.h"
 #include "scheduler/trace_cuda.h"
+#include "scheduler/tune_cuda.h"
 
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
@@ -95,6 +96,7 @@ static int launch_op(struct cuda_exec *e, uint32_t phase, uint32_t v, struct dr_
                                 .in = p,
                                 .out = p + n->n_in,
                                 .workspace = e->c.slab.base + e->plan->workspace_offset[v],
+                                .choice = &e->plan->choice[v],
                                 .seed = e->c.seed};
     return n->op->cuda(&l, cuda);
 }
@@ -568,6 +570,7 @@ const struct dr_exec_ops dr_exec_cuda = {
     .host_free = dr_cuda_host_free,
     .upload = dr_cuda_upload,
     .download = dr_cuda_download,
+    .measure = dr_cuda_measure,
     .memory_used = dr_cuda_memory_used,
     .create = create,
     .launch = launch,

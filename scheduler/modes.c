@@ -1,6 +1,8 @@
 /* The modes of the command line: each opens what it needs and reports. */
 #include "scheduler/cli.h"
 
+#include "scheduler/tune.h"
+
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -301,6 +303,29 @@ static int verify_mode(struct dr_cli *c, struct dr_session *s) {
     return v.difference ? DR_NOT_VERIFIED : DR_OK;
 }
 
+static int tune_mode(struct dr_cli *c, struct dr_session *s) {
+    struct dr_tuning t;
+    if (!s->ops->measure) {
+        dr_cli_error("--tune times the kernels of a GPU; %s has one for each node (--device cuda?)",
+                     s->dev.name);
+        return DR_WRONG_INPUT;
+    }
+    if (!dr_tune(s, &interrupted, &t))
+        return failed(s);
+    if (c->json) {
+        json_t *j = dr_report_json(s, NULL, NULL, false);
+        json_object_set_new(j, "problems", dr_tune_json(&t));
+        json_object_set_new(j, "file", json_string(t.tuned->path));
+        result_json(c, j);
+        return DR_OK;
+    }
+    struct dr_text text = {.arena = c->arena};
+    dr_text_add(&text, "%s on %s, %s\n", s->model->name, s->dev.name, dr_report_precision(s));
+    dr_tune_text(&t, c->verbose, &text);
+    dr_cli_result(c, "%s", text.at);
+    return DR_OK;
+}
+
 static int ops_mode(struct dr_cli *c) {
     const struct dr_op *only = NULL;
     if (c->model) {
@@ -365,6 +390,12 @@ static int model_modes(struct dr_cli *c, struct dr_session *s) {
     if (c->mode == DR_CLI_CHECK || c->mode == DR_CLI_PLAN || c->mode == DR_CLI_DOT ||
         c->mode == DR_CLI_DUMP)
         return plan_modes(c, s, mode);
+    if (c->mode == DR_CLI_TUNE) {
+        if (!dr_session_plan(s, mode, NULL, NULL))
+            return failed(s);
+        catch_interrupts();
+        return tune_mode(c, s);
+    }
     if (!dr_session_data(s, mode) || !dr_session_plan(s, mode, NULL, NULL))
         return failed(s);
     catch_interrupts();

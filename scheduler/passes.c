@@ -21,8 +21,10 @@ static bool next_graph(struct dr_compile *c, struct dr_graph *g) {
 
 static bool load(struct dr_compile *c) {
     struct dr_graph *g = dr_pass_load(c->model, c->mode, c->total_steps);
-    if (g)
+    if (g) {
         g->half = dr_half_of(c->model, c->dev);
+        g->device = c->dev->caps;
+    }
     if (g && g->half == DR_F16 && c->mode == DR_MODE_TRAIN) /* GradScaler's defaults */
         g->scaling = (struct dr_loss_scaling){65536, 2, 0.5, 2000};
     return next_graph(c, g);

@@ -43,11 +43,27 @@ struct dr_buffer {   /* by value id */
     bool shared;     /* shares bytes with another value */
 };
 
+/* What --tune measured on a card: the kernel that is faster than the one that the cost model takes,
+ * by problem (struct dr_choice). */
+struct dr_tuned_row {
+    const char *problem, *kernel;
+    double us;
+};
+struct dr_tuned {
+    const char *path; /* of its file */
+    DR_VEC(struct dr_tuned_row) row;
+};
+/* NULL: the cost model's choice stands. `t` may be NULL. */
+const struct dr_tuned_row *dr_tuned_find(const struct dr_tuned *t, const char *problem);
+
 /* What the scheduler needs to know of a device. */
 struct dr_device_info {
     const char *name; /* "cpu: 2 threads" */
+    const char *card; /* of a GPU, its name without its number: whose measurements it shares */
     bool cuda;
-    bool copies_ahead; /* has a copy engine: data nodes get a stage of their own */
+    struct dr_device_caps caps;
+    const struct dr_tuned *tuned; /* NULL: nothing was measured */
+    bool copies_ahead;            /* has a copy engine: data nodes get a stage of their own */
     uint32_t threads;
     double flops_per_s;      /* ceilings: never exceeded, for the bound */
     double tf32_flops_per_s; /* of Tensor cores; 0: the device has no tf32 */

@@ -228,9 +228,37 @@ static void nodes_text(struct printer *x) {
         dr_text_add(x->t, "  %-*s  %-*s %5u %6u  %-9.4g %s", (int)wide, n->name, (int)op_wide,
                     does(x, n), p->stage[v], p->stream[v], p->cost[v].flops / 1e6,
                     p->choice[v].kernel ? p->choice[v].kernel : "-");
+        if (p->choice[v].us > 0) {
+            dr_text_add(x->t, ", %.1f us", p->choice[v].us);
+        }
         if (p->choice[v].workspace_bytes > 0) {
             dr_text_add(x->t, ", workspace %s",
                         dr_bytes_text(x->a, (uint64_t)p->choice[v].workspace_bytes));
+        }
+        dr_text_add(x->t, "\n");
+    }
+}
+
+/* Where an op had several ways: what was taken, why, and what comes next. */
+static void choices_text(struct printer *x) {
+    const struct dr_plan *p = x->p;
+    struct dr_map *seen = dr_map_create(x->a);
+    const char *title = "choices, by the time that is expected of each\n";
+    for (uint32_t i = 0; i < p->n_nodes; i++) {
+        const struct dr_node *n = &x->g->node.at[p->order[i]];
+        const struct dr_choice *c = &p->choice[p->order[i]];
+        struct dr_choice way[DR_WAYS] = {0};
+        if (!c->problem || dr_map_put(seen, c->problem, 0) != DR_NONE) {
+            continue;
+        }
+        const uint32_t ways = n->op->ways(x->g, n, way);
+        dr_text_add(x->t, "%s  %s: %s, %.1f us (%s)", title, c->problem, c->kernel, c->us,
+                    c->reason);
+        title = "";
+        for (uint32_t k = 0, shown = 0; k < ways && shown < 3; k++) {
+            if (strcmp(way[k].kernel, c->kernel) != 0) {
+                dr_text_add(x->t, "%s %s %.1f", shown++ ? "," : "; not", way[k].kernel, way[k].us);
+            }
         }
         dr_text_add(x->t, "\n");
     }
@@ -262,6 +290,7 @@ void dr_plan_text(const struct dr_plan *p, const struct dr_device_info *dev, int
     dr_text_add(t, "\n");
     if (verbose) {
         nodes_text(&x);
+        choices_text(&x);
     }
     dr_arena_destroy(x.a);
 }

@@ -204,7 +204,7 @@ void dr_report_layers(const struct dr_session *s, struct dr_text *t) {
         if ((int)strlen(g->node.at[i].name) > width)
             width = (int)strlen(g->node.at[i].name);
     width = width > 48 ? 48 : width;
-    dr_text_add(t, "  %-*s %-31s %-22s %10s %12s %5s %6s\n", width, "node", "op", "shape",
+    dr_text_add(t, "  %-*s %-31s %-22s %10s %12s %5s %6s  kernel\n", width, "node", "op", "shape",
                 "parameters", "FLOPs", "stage", "stream");
     for (uint32_t i = 0; i < g->node.n; i++) {
         const struct dr_node *n = &g->node.at[i];
@@ -214,8 +214,11 @@ void dr_report_layers(const struct dr_session *s, struct dr_text *t) {
         if (v && (v->dtype == DR_F16 || v->dtype == DR_BF16))
             shape = dr_printf(t->arena, "%s %s", dr_dtype_name(v->dtype), shape);
         const bool owns = (n->role == DR_ROLE_FORWARD || n->role == DR_ROLE_AUGMENT) && !is_cast(n);
-        dr_text_add(t, "  %-*s %-31s %-22s %10lld %12.4g %5u %6u\n", width, n->name, op, shape,
+        dr_text_add(t, "  %-*s %-31s %-22s %10lld %12.4g %5u %6u  %s", width, n->name, op, shape,
                     (long long)(owns ? node_parameters(g, n) : 0), p->cost[i].flops, p->stage[i],
-                    p->stream[i]);
+                    p->stream[i], p->choice[i].kernel ? p->choice[i].kernel : "-");
+        if (p->choice[i].us > 0)
+            dr_text_add(t, ", %.1f us", p->choice[i].us);
+        dr_text_add(t, "\n");
     }
 }

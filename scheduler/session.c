@@ -3,6 +3,7 @@
 
 #include "ops/table.h"
 #include "scheduler/checkpoint.h"
+#include "scheduler/tune.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -86,6 +87,9 @@ bool dr_session_device(struct dr_session *s, const char *which, uint32_t threads
     if (!dr_session_check(s, s->ops->open(&s->device, which, threads, &s->dev)))
         return false;
     s->threads = s->dev.threads ? s->dev.threads : 1;
+    if (s->dev.card)
+        s->dev.tuned =
+            dr_tuned_read(s->arena, s->diag, dr_tuned_path(s->arena, s->dev.card), s->dev.card);
     return true;
 }
 

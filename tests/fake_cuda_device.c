@@ -42,6 +42,7 @@ void lab_open_host(struct lab_device *d) {
 
 /* ---- CUDA ---- */
 #ifdef DR_WITH_CUDA
+#include "kernels/cuda/conv_way.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/lt.h"
 #include <cuda_runtime_api.h>
@@ -139,6 +140,9 @@ bool lab_open_cuda(struct lab_device *d, char *why, size_t n) {
     context.tf32 = getenv("DR_CUDA_OPS_TF32") != NULL;
     *d = (struct lab_device){.cuda = true,
                              .tf32 = context.tf32,
+                             .caps = {.arch = context.arch,
+                                      .sms = context.sms,
+                                      .hopper = context.arch == 90 && dr_cuda_conv_hopper_runs()},
                              .guard = getenv("DR_CUDA_OPS_EXACT") ? 0 : GUARD,
                              .alloc = cuda_alloc,
                              .release = cuda_release,

@@ -391,7 +391,7 @@ static bool check_buffers(struct bench *t, bool first, const char *when) {
     return true;
 }
 
-static bool launch_all(struct bench *t, void *workspace) {
+static bool launch_all(struct bench *t, const struct dr_choice *choice, void *workspace) {
     static const char *const when[] = {"1st launch", "2nd launch", "3rd launch",
                                        "replay of a captured launch"};
     const struct lab_device *d = &t->c->lab->device;
@@ -400,6 +400,7 @@ static bool launch_all(struct bench *t, void *workspace) {
                                 .in = t->in,
                                 .out = t->out,
                                 .workspace = workspace,
+                                .choice = choice,
                                 .seed = 1}; /* the rig's */
     for (int i = 0; i < 4; i++) {
         int err = fill_buffers(t, i == 3);
@@ -522,6 +523,8 @@ static void run_node(struct lab_case *c, uint32_t node) {
     void *workspace = NULL;
     struct dr_graph g = *c->r.g; /* with the values of this precision */
     t->value = g.value.at = lab_half_values(&g, t->n, l->half);
+    g.device = l->device.caps;
+    g.tf32 = l->device.tf32;
     if (t->n->op->choose) {
         choice = t->n->op->choose(&g, t->n, l->device.cuda);
     }
@@ -529,7 +532,7 @@ static void run_node(struct lab_case *c, uint32_t node) {
     if (l->device.cuda && !t->n->op->cuda) {
         snprintf(t->why, sizeof t->why, "no CUDA launcher");
     } else if (place_all(t, (size_t)choice.workspace_bytes, &workspace)) {
-        ran = launch_all(t, workspace);
+        ran = launch_all(t, &choice, workspace);
     }
     double size = 0, *ref = lab_reference(c, t->n, &size);
     rig_run_node(&c->r, node);

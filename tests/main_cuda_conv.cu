@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr int64_t BUFFER = 48 << 20, GUARD = 4096;
+constexpr int64_t BUFFER = 48 << 20, GUARD = 4096, WORKSPACE = 64 << 20;
 
 uint64_t state;
 int below(int n) {
@@ -56,6 +56,7 @@ dr_conv random_shape(int t) {
 struct bench {
     void *x, *w, *y, *add;
     float *vector; /* bias and the four of a norm, 2048 each */
+    void *workspace;
     dr_cuda cuda;
 };
 
@@ -79,7 +80,8 @@ bool try_plan(bench &b, const dr_conv &c, int t, const dr_epilogue &e, const dr_
         bool done;
         b.cuda.sms = pass ? 132 : sms;
         MUST(cudaMemset(b.y, 0xff, (size_t)(bytes + GUARD)));
-        int err = dr_cuda_conv_run(&c, (dr_type)t, &p, b.x, b.w, &e, b.y, &b.cuda, &done);
+        int err =
+            dr_cuda_conv_run(&c, (dr_type)t, &p, b.x, b.w, &e, b.y, b.workspace, &b.cuda, &done);
         err = err ? err : (int)cudaDeviceSynchronize();
         if (err || !done) {
             tell(c, t, p, e, sms);
@@ -168,8 +170,7 @@ int main(int argc, char **argv) {
     MUST(cudaMalloc(&b.y, BUFFER + GUARD));
     MUST(cudaMalloc(&b.add, BUFFER));
     MUST(cudaMalloc(&b.vector, 2048 * 5 * sizeof(float)));
-    b.cuda.lt_workspace_bytes = (size_t)36 << 20;
-    MUST(cudaMalloc(&b.cuda.lt_workspace, b.cuda.lt_workspace_bytes));
+    MUST(cudaMalloc(&b.workspace, WORKSPACE));
     MUST(cudaMalloc(&b.cuda.tickets, DR_CUDA_TICKETS * sizeof(unsigned)));
     MUST(cudaMemset(b.cuda.tickets, 0, DR_CUDA_TICKETS * sizeof(unsigned)));
     b.cuda.arch = 90;

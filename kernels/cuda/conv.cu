@@ -2,7 +2,6 @@
  * phase of the stride, for the fp32 or the Tensor core kernel; what has too many taps for their
  * tables or for shared memory goes to a direct kernel, one thread an output. */
 #include "kernels/cuda/conv_corr.cuh"
-#include "kernels/cuda/conv_hopper.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -143,14 +142,10 @@ bool small(const dr_conv *c) {
 
 using namespace dr;
 
-extern "C" int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, const void *x,
-                                  const void *w, const struct dr_epilogue *e, void *y,
-                                  const struct dr_cuda *cuda) {
-    bool done;
-    int err = dr_cuda_conv_hopper(c, t, x, w, e, y, cuda, &done);
-    if (done || err) {
-        return err;
-    }
+extern "C" int dr_cuda_conv_generic(const struct dr_conv *c, enum dr_type t, const void *x,
+                                    const void *w, const struct dr_epilogue *e, void *y,
+                                    const struct dr_cuda *cuda) {
+    int err = cudaSuccess;
     const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
     bool fits = small(c);
     if (fits) {

@@ -31,9 +31,14 @@ static inline const char *dr_cuda_conv_name(const struct dr_conv *c, enum dr_typ
            : t == DR_TYPE_F32 && !tf32 ? "im2win"
                                        : mma[t];
 }
-/* y = epilogue(conv(x, w)). */
-int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
-                       const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda);
+/* y = epilogue(conv(x, w)), in one of the ways that conv_way.h lists for this shape, type,
+ * activation and card; workspace: that way's. */
+int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, int way, const void *x,
+                       const void *w, const struct dr_epilogue *e, void *y, void *workspace,
+                       const struct dr_cuda *cuda);
+/* The same by the kernels for every shape and card. */
+int dr_cuda_conv_generic(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
+                         const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda);
 int dr_cuda_conv_dgrad(const struct dr_conv *c, enum dr_type t, const void *dy, const void *w,
                        void *dx, const struct dr_cuda *cuda);
 /* The transposed convolution: dx = epilogue(dgrad(dy, w)); its columns are x's channels. */

@@ -1,7 +1,9 @@
-/* Forward convolution on Hopper: the table's choice, tensor maps, launch. */
+/* Forward convolution in the way that was chosen; on Hopper: tensor maps, launch. */
 #include "kernels/cuda/conv_hopper.h"
 #include "kernels/cuda/conv.h"
+#include "kernels/cuda/conv_way.h"
 #include "kernels/cuda/tma.h"
+#include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -9,6 +11,10 @@ static bool built;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void look(void) {
     built = dr_conv_hopper_built() && dr_tma_found();
+}
+bool dr_cuda_conv_hopper_runs(void) {
+    pthread_once(&once, look);
+    return built;
 }
 
 struct dr_divisor dr_divisor_of(int64_t d) {
@@ -64,6 +70,16 @@ static bool map_weights(CUtensorMap *map, const struct dr_conv *c, enum dr_type 
     return dr_tma_map(map, t, w, 3, size, stride, (int[]){(int)(128 / bytes), 1, filters});
 }
 
+/* The same, of halves, with the filters dealt (struct dr_rs). Channels and taps are one dimension,
+ * so there must be whole pieces of channels. */
+static bool map_dealt(CUtensorMap *map, const struct dr_conv *c, enum dr_type t, int filters,
+                      const void *w) {
+    const int64_t filter = c->kh * c->kw * c->c, row = 2 * filter;
+    const int64_t size[] = {filter, 2, 4, 4, c->k / 32};
+    const int64_t stride[] = {row, 8 * row, 2 * row, 32 * row};
+    return dr_tma_map(map, t, w, 5, size, stride, (int[]){64, 2, 4, 4, filters / 32});
+}
+
 static bool half_piece(const struct dr_conv *c, enum dr_type t) {
     const int64_t rest = c->c * dr_type_bytes(t) % 128;
     return rest != 0 && rest <= 64;
@@ -71,7 +87,9 @@ static bool half_piece(const struct dr_conv *c, enum dr_type t) {
 
 static bool fill_rs(struct dr_rs *a, const struct dr_conv *c, enum dr_type t,
                     const struct dr_conv_plan *p, const void *x, const void *w) {
-    const bool ok = map_weights(&a->w, c, t, p->tile->columns, w);
+    a->dealt = t != DR_TYPE_F32 && c->c % 64 == 0 && c->k % 32 == 0;
+    const bool ok = (a->dealt ? map_dealt : map_weights)(&a->w, c, t, p->tile->columns, w);
+    a->c = (int)c->c;
     a->n = (int)p->n, a->h = (int)p->h;
     a->ho = dr_divisor_of(p->ho), a->wo = dr_divisor_of(p->wo);
     a->k = (int)c->k, a->pixels = (int)(p->n * p->ho * p->wo);
@@ -95,7 +113,7 @@ static bool fill_rs(struct dr_rs *a, const struct dr_conv *c, enum dr_type t,
 
 static int launch_rs(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
                      const void *x, const void *w, const struct dr_epilogue *e, void *y,
-                     const struct dr_cuda *cuda, bool *done) {
+                     void *workspace, const struct dr_cuda *cuda, bool *done) {
     struct dr_rs a;
     memset(&a, 0, sizeof a);
     *done = fill_rs(&a, c, t, p, x, w);
@@ -103,7 +121,7 @@ static int launch_rs(const struct dr_conv *c, enum dr_type t, const struct dr_co
         return 0;
     }
     a.e = *e, a.y = y;
-    a.partial = cuda->lt_workspace, a.ticket = cuda->tickets;
+    a.partial = workspace, a.ticket = cuda->tickets;
     const int64_t shares = p->parts ? p->parts : a.tiles;
     const int blocks = (int)(shares < cuda->sms ? shares : cuda->sms);
     return (t == DR_TYPE_F16 ? dr_conv_rs_f16
@@ -188,28 +206,37 @@ static bool aligned(const void *p) {
 
 int dr_cuda_conv_run(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
                      const void *x, const void *w, const struct dr_epilogue *e, void *y,
-                     const struct dr_cuda *cuda, bool *done) {
-    pthread_once(&once, look);
+                     void *workspace, const struct dr_cuda *cuda, bool *done) {
     *done = false;
-    /* activations that need a function call would serialise the products */
-    if (!built || cuda->arch != p->tile->arch || e->act == 2 || e->act == 3 || !aligned(x) ||
-        !aligned(w) || !aligned(y) || !aligned(e->add) ||
-        (p->workspace_bytes > 0 && !cuda->tickets)) {
+    if (!dr_cuda_conv_hopper_runs() || cuda->arch != p->tile->arch ||
+        !dr_cuda_conv_hopper_acts(e->act) || !aligned(x) || !aligned(w) || !aligned(y) ||
+        !aligned(e->add) || (p->workspace_bytes > 0 && (!cuda->tickets || !workspace))) {
         return 0;
     }
-    return (p->tile->kernel == DR_CONV_WS   ? launch_ws
-            : p->tile->kernel == DR_CONV_WA ? launch_wa
-                                            : launch_rs)(c, t, p, x, w, e, y, cuda, done);
+    if (p->tile->kernel == DR_CONV_RS) {
+        return launch_rs(c, t, p, x, w, e, y, workspace, cuda, done);
+    }
+    return (p->tile->kernel == DR_CONV_WS ? launch_ws : launch_wa)(c, t, p, x, w, e, y, cuda, done);
 }
 
-int dr_cuda_conv_hopper(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
-                        const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda,
-                        bool *done) {
+static int run_row(const struct dr_conv *c, enum dr_type t, int row, bool linear, const void *x,
+                   const void *w, const struct dr_epilogue *e, void *y, void *workspace,
+                   const struct dr_cuda *cuda) {
     struct dr_conv_plan p;
-    *done = false;
-    if ((t == DR_TYPE_F32 && !cuda->tf32) ||
-        !dr_cuda_conv_pick(c, t, cuda->arch, (int64_t)cuda->lt_workspace_bytes, &p)) {
-        return 0;
+    int rows;
+    bool done;
+    const struct dr_conv_tile *const tile = dr_cuda_conv_tiles(&rows);
+    if (row >= rows || !dr_cuda_conv_plan(c, t, &tile[row], linear, &p)) {
+        return (int)cudaErrorInvalidValue;
     }
-    return dr_cuda_conv_run(c, t, &p, x, w, e, y, cuda, done);
+    const int err = dr_cuda_conv_run(c, t, &p, x, w, e, y, workspace, cuda, &done);
+    return err || done ? err : (int)cudaErrorNotSupported;
+}
+
+int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, int way, const void *x,
+                       const void *w, const struct dr_epilogue *e, void *y, void *workspace,
+                       const struct dr_cuda *cuda) {
+    const int i = way - DR_CONV_FIRST_TILE;
+    return way == DR_CONV_GENERIC ? dr_cuda_conv_generic(c, t, x, w, e, y, cuda)
+                                  : run_row(c, t, i / 2, i % 2, x, w, e, y, workspace, cuda);
 }

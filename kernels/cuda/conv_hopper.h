@@ -10,16 +10,12 @@
 extern "C" {
 #endif
 
-/* y = epilogue(conv(x, w)) by a Hopper kernel. *done is false, and nothing was launched, where none
- * fits: the generic kernels compute it. Partial sums of tiles that are cut lie in the stream's
- * cuBLASLt workspace. */
-int dr_cuda_conv_hopper(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
-                        const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda,
-                        bool *done);
-/* The same with the plan given (tests and benchmarks). */
+/* y = epilogue(conv(x, w)) by a Hopper kernel, as planned. *done is false, and nothing was
+ * launched, where it cannot be. `workspace`: p->workspace_bytes, multiple of 16, for partial sums.
+ */
 int dr_cuda_conv_run(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
                      const void *x, const void *w, const struct dr_epilogue *e, void *y,
-                     const struct dr_cuda *cuda, bool *done);
+                     void *workspace, const struct dr_cuda *cuda, bool *done);
 
 /* Division of 0 <= n < 2^31 by d through a product (Granlund and Montgomery 1994): magic =
  * ceil(2^(32 + shift) / d), shift = ceil(log2 d) - 1. */
@@ -40,12 +36,14 @@ struct dr_taps {
 /* Parameters of conv_rs.cuh, as dr_conv_plan has them. */
 struct dr_rs {
     CUtensorMap x[DR_CONV_PHASES]; /* phase images: 4-D [n, h, w, c], or 3-D [n * h, w, c] */
-    CUtensorMap w;                 /* [k, taps, c] */
+    CUtensorMap w;                 /* [k, taps, c], or dealt: [k / 32, 4, 4, 2, taps * c] */
     struct dr_epilogue e;
     void *y;
     float *partial; /* sums of tiles that are cut: two tiles a part */
     unsigned *ticket;
-    int n, h, k;
+    int n, h, c, k;
+    int dealt; /* of 32 filters, column 8j + 2t + b of the product is filter 8t + 2j + b: a thread
+                  then has 8 filters that lie together */
     struct dr_divisor ho, wo;
     int pixels; /* n * ho * wo */
     int tn, ph, pw;

@@ -10,7 +10,7 @@
  * the median of 7 counts. The floor is what the card's measured rates allow: 4.27 TB/s, 748 (fp16,
  * bf16), 406 (tf32), 51 TFLOP/s (fp32). A short table comes last. */
 #include "kernels/cuda/conv.h"
-#include "kernels/cuda/conv_hopper.h"
+#include "kernels/cuda/conv_way.h"
 #include "tests/bench/conv12_cudnn.h"
 #include "tests/conv_check.cuh"
 #include <algorithm>
@@ -122,8 +122,14 @@ void measure(const layer &l, const precision &p, int index) {
     MUST(cudaDeviceSynchronize());
     const dr_epilogue e = {};
     cuda.tf32 = p.tf32;
+    const dr_conv_card card = {cuda.arch, cuda.sms, dr_cuda_conv_hopper_runs(), p.tf32};
+    dr_conv_way way[DR_CONV_WAYS];
+    dr_cuda_conv_ways(&c, p.t, e.act, &card, way);
+    void *workspace;
+    MUST(cudaMalloc(&workspace, (size_t)way->workspace_bytes + 1));
     const auto ours = [&] {
-        must((cudaError_t)dr_cuda_conv_fprop(&c, p.t, x, w, &e, y, &cuda), "dr_cuda_conv_fprop");
+        must((cudaError_t)dr_cuda_conv_fprop(&c, p.t, way->way, x, w, &e, y, workspace, &cuda),
+             way->name);
     };
     MUST(cudaMemset(y, 0xff, ny * es));
     MUST(cudaDeviceSynchronize());
@@ -156,16 +162,10 @@ void measure(const layer &l, const precision &p, int index) {
     const double ms = median(ta), peer_ms = median(tb), ratio = peer_ms / ms;
     const double floor_ms = std::max((double)(nx + nw + ny) * es / 4.27e9,
                                      2.0 * ny * c.kh * c.kw * c.c / p.tflops / 1e9);
-    dr_conv_plan plan;
-    const bool hopper =
-        (p.t != DR_TYPE_F32 || p.tf32) &&
-        dr_cuda_conv_pick(&c, p.t, cuda.arch, (int64_t)cuda.lt_workspace_bytes, &plan);
     char line[300];
-    snprintf(
-        line, sizeof line, "%-14s %-5s %8.4f %8.4f %6.2f %8.4f %8.1f %8.1f  %3d  %s%s%s\n", l.name,
-        p.name, ms, peer_ms, ratio, floor_ms, hopper ? (double)plan.workspace_bytes / 1048576 : 0.0,
-        (double)conv12_cudnn_workspace(peer) / 1048576, plans, hopper ? plan.tile->name : "other",
-        hopper && plan.linear ? ", linear" : "", ok ? "" : "  WRONG");
+    snprintf(line, sizeof line, "%-14s %-5s %8.4f %8.4f %6.2f %8.4f %8.1f %8.1f  %3d  %s%s\n",
+             l.name, p.name, ms, peer_ms, ratio, floor_ms, (double)way->workspace_bytes / 1048576,
+             (double)conv12_cudnn_workspace(peer) / 1048576, plans, way->name, ok ? "" : "  WRONG");
     table += line;
     fputs(line, stdout);
     fflush(stdout);
@@ -179,6 +179,7 @@ void measure(const layer &l, const precision &p, int index) {
     MUST(cudaFree(x));
     MUST(cudaFree(w));
     MUST(cudaFree(y));
+    MUST(cudaFree(workspace));
 }
 
 bool asked(int argc, char **argv, const char *name, bool precision_name) {
@@ -205,8 +206,6 @@ int main(int argc, char **argv) {
     MUST(cudaGetDeviceProperties(&prop, 0));
     cuda.arch = 10 * prop.major + prop.minor;
     cuda.sms = prop.multiProcessorCount;
-    cuda.lt_workspace_bytes = (size_t)36 << 20;
-    MUST(cudaMalloc(&cuda.lt_workspace, cuda.lt_workspace_bytes));
     MUST(cudaMalloc(&cuda.tickets, DR_CUDA_TICKETS * sizeof(unsigned)));
     MUST(cudaMemset(cuda.tickets, 0, DR_CUDA_TICKETS * sizeof(unsigned)));
     MUST(cudaStreamCreateWithFlags(&cuda.stream, cudaStreamNonBlocking));

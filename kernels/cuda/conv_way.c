@@ -1,0 +1,130 @@
+/* The candidates for a forward convolution, in the cost model's order. See conv_way.h. */
+#include "kernels/cuda/conv_way.h"
+#include "kernels/cuda/conv.h"
+#include "kernels/cuda/conv_table.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MHZ 1500.0            /* under full load */
+#define MEMORY_BYTES_US 4.0e6 /* DRAM of an H200 */
+#define LAUNCH_US 3.0
+
+static const char *type_name(enum dr_type t, bool tf32) {
+    return t == DR_TYPE_F16 ? "fp16" : t == DR_TYPE_BF16 ? "bf16" : tf32 ? "tf32" : "f32";
+}
+
+/* A rough figure, for people: the generic kernels reach about two thirds of the CUDA cores' 256
+ * flops a clock, and a quarter of what wgmma does (4096 in halves, 2048 in tf32). */
+static double rough_us(const struct dr_conv *c, enum dr_type t, const struct dr_conv_card *card,
+                       double flops_a_clock) {
+    const double pixels = (double)c->n * (double)(c->ho * c->wo);
+    const double depth = (double)(c->kh * c->kw) * (double)(c->c / c->groups);
+    const double bytes = dr_type_bytes(t) * ((double)c->n * (double)(c->h * c->w) * (double)c->c +
+                                             pixels * (double)c->k + (double)c->k * depth);
+    const double sms = card->sms > 0 ? card->sms : 1;
+    const double busy = 2.0 * pixels * (double)c->k * depth / (flops_a_clock * sms * MHZ);
+    const double memory = bytes / MEMORY_BYTES_US;
+    return LAUNCH_US + (busy > memory ? busy : memory);
+}
+
+static struct dr_conv_way generic(const struct dr_conv *c, enum dr_type t,
+                                  const struct dr_conv_card *card) {
+    struct dr_conv_way w = {.way = DR_CONV_GENERIC, .reason = "right for every shape and card"};
+    const bool cores = dr_cuda_conv_few(c) || (t == DR_TYPE_F32 && !card->tf32);
+    const double rate = cores ? 256 * 0.66 : (t == DR_TYPE_F32 ? 2048 : 4096) * 0.25;
+    snprintf(w.name, sizeof w.name, "%s", dr_cuda_conv_name(c, t, card->tf32));
+    w.us = rough_us(c, t, card, rate);
+    return w;
+}
+
+static void by_rows(const struct dr_conv *c, enum dr_type t, const struct dr_conv_card *card,
+                    struct dr_conv_way *way, int *n) {
+    int rows;
+    const struct dr_conv_tile *row = dr_cuda_conv_tiles(&rows);
+    for (int i = 0; i < 2 * rows && *n < DR_CONV_WAYS - 2; i++) {
+        struct dr_conv_plan p;
+        if (row[i / 2].arch != card->arch ||
+            !dr_cuda_conv_plan(c, t, &row[i / 2], i % 2 != 0, &p)) {
+            continue;
+        }
+        struct dr_conv_way *w = &way[(*n)++];
+        *w = (struct dr_conv_way){.way = DR_CONV_FIRST_TILE + i,
+                                  .reason = row[i / 2].reason,
+                                  .workspace_bytes = p.workspace_bytes,
+                                  .us = p.us};
+        snprintf(w->name, sizeof w->name, "im2win %s %s%s", type_name(t, true), row[i / 2].name,
+                 i % 2 ? " lines" : "");
+    }
+}
+
+/* Ties keep the table's order, whatever qsort does. */
+static int cheaper(const void *a, const void *b) {
+    const struct dr_conv_way *x = a, *y = b;
+    return x->us < y->us ? -1 : x->us > y->us ? 1 : x->way - y->way;
+}
+
+int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
+                      const struct dr_conv_card *card, struct dr_conv_way *way) {
+    int n = 0;
+    if (card->hopper && (t != DR_TYPE_F32 || card->tf32) && dr_cuda_conv_hopper_acts(act)) {
+        by_rows(c, t, card, way, &n);
+    }
+    qsort(way, (size_t)n, sizeof *way, cheaper);
+    way[n++] = generic(c, t, card);
+    return n;
+}
+
+void dr_cuda_conv_problem(const struct dr_conv *c, enum dr_type t, int act, bool tf32, char *text,
+                          size_t n) {
+    const int used = snprintf(text, n, "%s %lldx%lldx%lldx%lld, %lld of %lldx%lld",
+                              type_name(t, tf32), (long long)c->n, (long long)c->h, (long long)c->w,
+                              (long long)c->c, (long long)c->k, (long long)c->kh, (long long)c->kw);
+    const struct {
+        const char *name;
+        int64_t a, b, usual;
+    } part[] = {{"stride", c->sh, c->sw, 1},
+                {"dilation", c->dh, c->dw, 1},
+                {"padding", c->pt, c->pl, 0},
+                {"and", c->pb, c->pr, 0}, /* bottom and right, where they differ */
+                {"groups", c->groups, c->groups, 1}};
+    size_t at = used > 0 && (size_t)used < n ? (size_t)used : n;
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        const bool same = i == 3 && part[3].a == part[2].a && part[3].b == part[2].b;
+        if ((part[i].a == part[i].usual && part[i].b == part[i].usual && i != 3) || same ||
+            at >= n) {
+            continue;
+        }
+        const int more =
+            part[i].a == part[i].b
+                ? snprintf(text + at, n - at, " %s %lld", part[i].name, (long long)part[i].a)
+                : snprintf(text + at, n - at, " %s %lldx%lld", part[i].name, (long long)part[i].a,
+                           (long long)part[i].b);
+        at += more > 0 ? (size_t)more : 0;
+    }
+    if (!dr_cuda_conv_hopper_acts(act) && at < n) {
+        snprintf(text + at, n - at, " activation %d", act);
+    }
+}
+
+/* FNV-1a, 64 bit. */
+static uint64_t mixed(uint64_t h, const char *text) {
+    for (; *text; text++) {
+        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    }
+    return h;
+}
+
+uint64_t dr_cuda_conv_ways_hash(void) {
+    int rows;
+    const struct dr_conv_tile *row = dr_cuda_conv_tiles(&rows);
+    uint64_t h = mixed(0xcbf29ce484222325u, "generic");
+    for (int i = 0; i < rows; i++) {
+        char text[160];
+        snprintf(text, sizeof text, "\n%s %d %d %d %d %d %d %d", row[i].name, row[i].arch,
+                 (int)row[i].kernel, row[i].columns, row[i].groups, row[i].three, row[i].split,
+                 row[i].parts);
+        h = mixed(h, text);
+    }
+    return h;
+}

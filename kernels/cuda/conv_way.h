@@ -1,0 +1,59 @@
+/* The ways in which a device could compute a forward convolution: problem -> candidates -> cost
+ * model -> choice. Plans ask for them and keep one, --tune measures them all, dr_cuda_conv_fprop is
+ * told which to take. They depend on the shape, the type and the card, not on how many
+ * multiprocessors a launch may use. No GPU is needed to ask. */
+#ifndef DR_KERNELS_CUDA_CONV_WAY_H
+#define DR_KERNELS_CUDA_CONV_WAY_H
+#include "kernels/conv_shape.h"
+#include "kernels/dtype.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What is known of the card, and what is asked of it. */
+struct dr_conv_card {
+    int arch, sms; /* 10 * major + minor; multiprocessors */
+    bool hopper;   /* kernels of wgmma and TMA can run */
+    bool tf32;     /* operands of type fp32 are rounded to tf32 */
+};
+
+/* Numbers of ways, for launches. */
+enum {
+    DR_CONV_GENERIC,   /* conv.cu: right for every shape, on every card */
+    DR_CONV_FIRST_TILE /* row i of the tile table: + 2 * i, + 1 if tiles are consecutive outputs */
+};
+enum { DR_CONV_WAYS = 40 };
+struct dr_conv_way {
+    int way;
+    char name[64]; /* "im2win fp16 rs 128x128", the same for the same bits */
+    const char *reason;
+    int64_t workspace_bytes;
+    double us; /* expected on this card */
+};
+
+/* Activations that need a function call would serialise the products of the tile table's kernels.
+ */
+static inline bool dr_cuda_conv_hopper_acts(int act) {
+    return act <= 1 || act == 4;
+}
+
+/* Fills way[DR_CONV_WAYS] and returns how many there are, at least 1. The first is the cost model's
+ * choice; the others follow by what it expects, the generic kernels last. `act`: of the epilogue.
+ */
+int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
+                      const struct dr_conv_card *card, struct dr_conv_way *way);
+/* Whether this program's kernels of wgmma and TMA can run on the current device, a Hopper. */
+bool dr_cuda_conv_hopper_runs(void);
+/* All that the choice depends on beside the card, as text: "fp16 128x28x28x128, 128 of 3x3". */
+void dr_cuda_conv_problem(const struct dr_conv *c, enum dr_type t, int act, bool tf32, char *text,
+                          size_t n);
+/* Hash of the ways that there are and of what the model knows of them: a measurement made with
+ * other kernels is told by it. */
+uint64_t dr_cuda_conv_ways_hash(void);
+#ifdef __cplusplus
+}
+#endif
+#endif

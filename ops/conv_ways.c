@@ -1,0 +1,25 @@
+/* See conv_ways.h. */
+#include "ops/conv_ways.h"
+
+#include "kernels/cuda/conv_way.h"
+
+uint32_t dr_conv_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t, int act,
+                      struct dr_choice *way) {
+    struct dr_conv_way w[DR_CONV_WAYS];
+    const struct dr_conv_card card = {
+        .arch = g->device.arch, .sms = g->device.sms, .hopper = g->device.hopper, .tf32 = g->tf32};
+    char text[200];
+    _Static_assert((int)DR_CONV_WAYS <= (int)DR_WAYS, "a node has room for them");
+    const int n = dr_cuda_conv_ways(c, t, act, &card, w);
+    dr_cuda_conv_problem(c, t, act, g->tf32, text, sizeof text);
+    const char *const problem = dr_strdup(g->arena, text);
+    for (int i = 0; i < n; i++) {
+        way[i] = (struct dr_choice){.workspace_bytes = w[i].workspace_bytes,
+                                    .kernel = dr_strdup(g->arena, w[i].name),
+                                    .way = w[i].way,
+                                    .us = w[i].us,
+                                    .problem = problem,
+                                    .reason = w[i].reason};
+    }
+    return (uint32_t)n;
+}

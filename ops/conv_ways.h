@@ -1,0 +1,12 @@
+/* The ways to compute a forward convolution on a GPU, for the ops whose nodes are one. */
+#ifndef DR_OPS_CONV_WAYS_H
+#define DR_OPS_CONV_WAYS_H
+
+#include "kernels/conv_shape.h"
+#include "ops/common.h"
+
+/* dr_op.ways: of y = epilogue(conv(x, w)) with operands of type t; `act`: of the epilogue. */
+uint32_t dr_conv_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t, int act,
+                      struct dr_choice *way);
+
+#endif
