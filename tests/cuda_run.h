@@ -31,4 +31,7 @@ const char *cold_captures(void);
 /* ---- cuda_run_files.c ---- */
 const char *files_of_runs(void); /* resuming, FRZ-03, inference */
 
+/* ---- cuda_run_tune.c ---- */
+const char *tuned_runs(void);
+
 #endif

@@ -518,6 +518,7 @@ static const struct group {
     {"nonfinite", nonfinite},
     {"memory", memory},
     {"files", files_of_runs},
+    {"tune", tuned_runs},
     {"STR-04", batches_arrive},
     {"long", long_runs},
     {"planted", planted},
