@@ -28,6 +28,9 @@ const char *long_runs(void);
 /* Captures every model once, in a process that has launched nothing; NULL: it worked. */
 const char *cold_captures(void);
 
+/* ---- cuda_run_half.c ---- */
+const char *half_runs(void);
+
 /* ---- cuda_run_files.c ---- */
 const char *files_of_runs(void); /* resuming, FRZ-03, inference */
 

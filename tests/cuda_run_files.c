@@ -37,17 +37,19 @@ static const char *run(const struct job *j) {
     return wrong;
 }
 
-static const char *resumes(const struct cli_place *p, const char *graph) {
+static const char *resumes(const struct cli_place *p, const char *graph, const char *precision) {
     static const char *const lr = "train.optimizer={op: sgd, momentum: 0.9, weight_decay: 0.01, "
                                   "lr: {base: 0.05, schedule: cosine, warmup: 5}}";
     const char *whole = dr_printf(arena, "%s/whole", p->folder);
     const char *half = dr_printf(arena, "%s/half", p->folder);
     const char *rest = dr_printf(arena, "%s/rest", p->folder);
-    const struct job all = {.yaml = p->yaml, .sets = {lr}, .save = whole};
+    const struct job all = {.yaml = p->yaml, .sets = {lr, precision}, .save = whole};
     const char *wrong = run(&all);
     for (int64_t at = 9; at <= 10 && !wrong; at++) {
-        const struct job first = {.yaml = p->yaml, .sets = {lr, graph}, .save = half, .steps = at};
-        const struct job second = {.yaml = p->yaml, .sets = {lr}, .resume = half, .save = rest};
+        const struct job first = {
+            .yaml = p->yaml, .sets = {lr, precision, graph}, .save = half, .steps = at};
+        const struct job second = {
+            .yaml = p->yaml, .sets = {lr, precision}, .resume = half, .save = rest};
         struct dr_safetensors x, y;
         char why[256];
         wrong = run(&first);
@@ -59,8 +61,8 @@ static const char *resumes(const struct cli_place *p, const char *graph) {
         if (!dr_safetensors_open(arena, rest, &y, why, sizeof why))
             WRONG("%s: %s", rest, why);
         if (x.map_bytes != y.map_bytes || memcmp(x.map, y.map, x.map_bytes))
-            wrong = dr_printf(arena, "%s: resumed from step %lld, the run leaves other bytes",
-                              graph, (long long)at);
+            wrong = dr_printf(arena, "%s, %s: resumed from step %lld, the run leaves other bytes",
+                              precision, graph, (long long)at);
         dr_safetensors_close(&x);
         dr_safetensors_close(&y);
     }
@@ -96,7 +98,7 @@ static const char *keeps_frozen(const struct cli_place *p) {
 }
 
 /* A trained classifier's logits of all its samples: most of them are right. */
-static const char *infers(const struct cli_place *p) {
+static const char *infers(const struct cli_place *p, const char *precision) {
     char *yaml, why[256];
     const char *saved = dr_printf(arena, "%s/saved", p->folder);
     const char *at = strstr(cli_quadrants_yaml, "  test:  {");
@@ -105,8 +107,8 @@ static const char *infers(const struct cli_place *p) {
                                  "outputs: {logits: {in: net.logits, npy: logits.npy}}\n",
                                  (int)(at - cli_quadrants_yaml), cli_quadrants_yaml, at);
     yaml = cli_file(p->folder, "i.yaml", text);
-    const struct job train = {.yaml = yaml, .save = saved};
-    const struct job infer = {.yaml = yaml, .load = saved, .infer = true};
+    const struct job train = {.yaml = yaml, .sets = {precision}, .save = saved};
+    const struct job infer = {.yaml = yaml, .sets = {precision}, .load = saved, .infer = true};
     const char *wrong = run(&train);
     wrong = wrong ? wrong : run(&infer);
     free(yaml);
@@ -134,11 +136,16 @@ static const char *infers(const struct cli_place *p) {
 
 const char *files_of_runs(void) {
     struct cli_place p = cli_place_create();
-    const char *wrong = resumes(&p, "schedule={graph: true}");
-    wrong =
-        wrong ? wrong : resumes(&p, "schedule={policy: sequential, pipeline: off, graph: false}");
+    static const char *const precision[] = {"precision=fp32", "precision=fp16", "precision=bf16"};
+    const char *wrong = NULL;
+    for (int i = 0; i < 3 && !wrong; i++) {
+        wrong = resumes(&p, "schedule={graph: true}", precision[i]);
+        wrong = wrong ? wrong
+                      : resumes(&p, "schedule={policy: sequential, pipeline: off, graph: false}",
+                                precision[i]);
+        wrong = wrong ? wrong : infers(&p, precision[i]);
+    }
     wrong = wrong ? wrong : keeps_frozen(&p);
-    wrong = wrong ? wrong : infers(&p);
     cli_place_remove(&p);
     return wrong;
 }

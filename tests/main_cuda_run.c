@@ -1,6 +1,6 @@
 /* Whole runs on a GPU: the CUDA executor under every schedule, planted races, learning rates and
  * draws inside a captured graph, the input ring under load, captures beside other threads, losses
- * that are not finite, memory, devices.
+ * that are not finite, memory, devices, half precision.
  *
  *     main_cuda_run [GROUP ...]        all groups, or those that are named
  *
@@ -518,7 +518,11 @@ static const struct group {
     {"nonfinite", nonfinite},
     {"memory", memory},
     {"files", files_of_runs},
+<<<<<<< Updated upstream
     {"tune", tuned_runs},
+=======
+    {"half", half_runs},
+>>>>>>> Stashed changes
     {"STR-04", batches_arrive},
     {"long", long_runs},
     {"planted", planted},
