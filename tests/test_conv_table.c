@@ -1,0 +1,142 @@
+/* The tile table of the Hopper convolutions: what a plan says must hold together, whatever the
+ * shape (kernels/cuda/conv_table.h). What the kernels make of it is in main_cuda_conv.cu. */
+#include "kernels/cuda/conv_table.h"
+#include <criterion/criterion.h>
+
+static uint64_t state = 1;
+static int below(int n) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    return (int)((state >> 33) % (uint64_t)n);
+}
+
+static struct dr_conv shape(void) {
+    for (;;) {
+        struct dr_conv c = {.n = 1 + below(40),
+                            .h = 1 + below(60),
+                            .w = 1 + below(60),
+                            .c = 8 * (1 + below(40)),
+                            .k = 8 * (1 + below(70)),
+                            .kh = 1 + below(7),
+                            .kw = 1 + below(7),
+                            .sh = 1 + below(2),
+                            .sw = 1 + below(2),
+                            .dh = 1 + below(2),
+                            .dw = 1 + below(2),
+                            .groups = 1};
+        if (below(2)) {
+            c.kh = c.kw = 3;
+            c.sh = c.sw = 1;
+        }
+        c.pt = below((int)(c.kh * c.dh)), c.pb = below((int)(c.kh * c.dh));
+        c.pl = below((int)(c.kw * c.dw)), c.pr = below((int)(c.kw * c.dw));
+        const int64_t y = c.h + c.pt + c.pb - (c.kh - 1) * c.dh - 1;
+        const int64_t x = c.w + c.pl + c.pr - (c.kw - 1) * c.dw - 1;
+        if (y >= 0 && x >= 0) {
+            c.ho = y / c.sh + 1, c.wo = x / c.sw + 1;
+            return c;
+        }
+    }
+}
+
+/* Every tap once, in the phase whose pixels it reads, at its place in a patch that holds it. */
+static void check_taps(const struct dr_conv *c, const struct dr_conv_plan *p) {
+    bool seen[DR_CONV_TAPS] = {false};
+    int taps = 0;
+    for (int f = 0; f < p->n_phases; f++) {
+        const struct dr_conv_phase *ph = &p->phase[f];
+        cr_expect_eq(ph->first, taps);
+        for (int i = ph->first; i < ph->first + ph->taps; i++, taps++) {
+            const struct dr_conv_tap *t = &p->tap[i];
+            const int64_t kh = t->weight / c->kw, kw = t->weight % c->kw;
+            cr_expect_not(seen[t->weight]);
+            seen[t->weight] = true;
+            /* row of x that output row 5 reads: by the definition, and by the plan */
+            cr_expect_eq(5 * c->sh + kh * c->dh - c->pt,
+                         (5 + ph->oy + t->dy) * (int64_t)c->sh + ph->ry);
+            cr_expect_eq(5 * c->sw + kw * c->dw - c->pl,
+                         (5 + ph->ox + t->dx) * (int64_t)c->sw + ph->rx);
+            cr_expect(t->dy >= 0 && t->dx >= 0);
+            cr_expect(p->linear || (t->dy + p->th <= p->ph && t->dx + p->tw <= p->pw));
+        }
+    }
+    cr_expect_eq(taps, c->kh * c->kw);
+}
+
+static void check_plan(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p) {
+    const int64_t outputs = p->n * p->ho * p->wo;
+    const int pixels = p->tile->kernel == DR_CONV_RS   ? 64 * p->tile->groups
+                       : p->tile->kernel == DR_CONV_WA ? 256
+                                                       : 128;
+    cr_expect_eq(outputs, c->n * c->ho * c->wo);
+    cr_expect(p->m_tiles * pixels >= outputs);
+    cr_expect(p->k_tiles * p->tile->columns >= c->k);
+    cr_expect(p->linear || p->tn * p->th * p->tw <= pixels);
+    cr_expect(p->pw <= 256 && p->ph <= 256 && p->tn <= 256, "a tensor map's box");
+    cr_expect(p->shared_bytes <= 232448);
+    cr_expect(p->patches >= 2);
+    const int64_t piece = 128 / dr_type_bytes(t);
+    cr_expect_eq(p->chunks, p->n_phases * ((c->c + piece - 1) / piece));
+    cr_expect(p->parts <= p->m_tiles * p->k_tiles * p->units);
+    cr_expect_eq(p->workspace_bytes,
+                 (int64_t)p->parts * 2 * 64 * p->tile->groups * p->tile->columns * 4);
+    cr_expect(p->us > 0);
+}
+
+Test(conv_table, plans_hold_together) {
+    int rows, plans = 0;
+    const struct dr_conv_tile *tile = dr_cuda_conv_tiles(&rows);
+    for (int i = 0; i < 3000; i++) {
+        const struct dr_conv c = shape();
+        for (int of = 0; of < 6 * rows; of++) {
+            struct dr_conv_plan p;
+            if (dr_cuda_conv_plan(&c, (enum dr_type)(of % 3), &tile[of / 6], of / 3 % 2, &p)) {
+                check_plan(&c, (enum dr_type)(of % 3), &p);
+                const bool flat = p.w != c.w; /* 1x1: all pixels are one row */
+                if (!flat) {
+                    check_taps(&c, &p);
+                }
+                plans++;
+            }
+        }
+    }
+    cr_expect(plans > 10000, "%d plans", plans);
+}
+
+/* What copies of 16 bytes, or indexes, cannot do has no plan. */
+Test(conv_table, what_no_kernel_takes) {
+    const struct dr_conv good = {.n = 2,
+                                 .h = 9,
+                                 .w = 9,
+                                 .c = 64,
+                                 .k = 64,
+                                 .kh = 3,
+                                 .kw = 3,
+                                 .ho = 9,
+                                 .wo = 9,
+                                 .sh = 1,
+                                 .sw = 1,
+                                 .dh = 1,
+                                 .dw = 1,
+                                 .pt = 1,
+                                 .pl = 1,
+                                 .pb = 1,
+                                 .pr = 1,
+                                 .groups = 1};
+    struct dr_conv bad[6];
+    for (int i = 0; i < 6; i++) {
+        bad[i] = good;
+    }
+    bad[0].c = 60, bad[1].k = 60, bad[2].groups = 2, bad[3].sh = 5, bad[4].kh = 70;
+    bad[5].n = (int64_t)1 << 40;
+    int rows, plans = 0;
+    const struct dr_conv_tile *tile = dr_cuda_conv_tiles(&rows);
+    for (int i = 0; i < 2 * rows; i++) {
+        struct dr_conv_plan p;
+        plans += dr_cuda_conv_plan(&good, DR_TYPE_F16, &tile[i / 2], i % 2, &p);
+        for (int b = 0; b < 6; b++) {
+            cr_expect_not(dr_cuda_conv_plan(&bad[b], DR_TYPE_F16, &tile[i / 2], i % 2, &p), "%d",
+                          b);
+        }
+    }
+    cr_expect(plans > 0);
+}
