@@ -138,6 +138,26 @@ bool small(const dr_conv *c) {
 }
 
 } // namespace
+
+corr fprop_corr(const dr_conv *c, const dr_epilogue &e) {
+    const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
+    corr p = {};
+    p.n = (int)c->n, p.h = (int)c->h, p.w = (int)c->w, p.c = (int)cg;
+    p.k = (int)kg, p.ho = (int)c->ho, p.wo = (int)c->wo;
+    p.sh = (int)c->sh, p.sw = (int)c->sw;
+    for (int64_t k = 0; k < c->kh; k++) {
+        add_tap(&p.ty, (int)(k * c->dh - c->pt), (int)k);
+    }
+    for (int64_t k = 0; k < c->kw; k++) {
+        add_tap(&p.tx, (int)(k * c->dw - c->pl), (int)k);
+    }
+    p.groups = (int)c->groups, p.e = e;
+    p.c_total = c->c, p.k_total = c->k;
+    p.w_c = 1, p.w_kw = cg, p.w_kh = c->kw * cg, p.w_k = c->kh * c->kw * cg;
+    p.w_group = kg * p.w_k;
+    p.oy_step = p.ox_step = 1, p.out_h = c->ho, p.out_w = c->wo;
+    return p;
+}
 } // namespace dr
 
 using namespace dr;
@@ -146,25 +166,9 @@ extern "C" int dr_cuda_conv_generic(const struct dr_conv *c, enum dr_type t, con
                                     const void *w, const struct dr_epilogue *e, void *y,
                                     const struct dr_cuda *cuda) {
     int err = cudaSuccess;
-    const int64_t cg = c->c / c->groups, kg = c->k / c->groups;
     bool fits = small(c);
     if (fits) {
-        corr p = {};
-        p.n = (int)c->n, p.h = (int)c->h, p.w = (int)c->w, p.c = (int)cg;
-        p.k = (int)kg, p.ho = (int)c->ho, p.wo = (int)c->wo;
-        p.sh = (int)c->sh, p.sw = (int)c->sw;
-        for (int64_t k = 0; k < c->kh; k++) {
-            add_tap(&p.ty, (int)(k * c->dh - c->pt), (int)k);
-        }
-        for (int64_t k = 0; k < c->kw; k++) {
-            add_tap(&p.tx, (int)(k * c->dw - c->pl), (int)k);
-        }
-        p.groups = (int)c->groups, p.e = *e;
-        p.c_total = c->c, p.k_total = c->k;
-        p.w_c = 1, p.w_kw = cg, p.w_kh = c->kw * cg, p.w_k = c->kh * c->kw * cg;
-        p.w_group = kg * p.w_k;
-        p.oy_step = p.ox_step = 1, p.out_h = c->ho, p.out_w = c->wo;
-        err = launch_corr(p, t, x, w, y, &fits, cuda);
+        err = launch_corr(fprop_corr(c, *e), t, x, w, y, &fits, cuda);
     }
     return fits || err ? err : launch_direct(c, false, t, x, w, *e, y, cuda->stream);
 }

@@ -53,7 +53,7 @@ static inline int64_t dr_cuda_wgrad_chunk(const struct dr_conv *c) {
     const int64_t pixels = c->n * c->ho * c->wo;
     if (dr_cuda_conv_few(c)) { /* whole rows, a multiple of 8 workers */
         const int64_t tiles = (c->k * (c->c / c->groups) + 31) / 32, rows = c->n * c->ho;
-        const int64_t chunks = tiles < 4096 ? 4096 / tiles : 1;
+        const int64_t chunks = tiles < 1024 ? 1024 / tiles : 1;
         return ((rows + chunks - 1) / chunks + 7) / 8 * 8 * c->wo;
     }
     const int64_t tiles = (columns + 127) / 128 * ((filters + 127) / 128) * c->groups;

@@ -77,6 +77,9 @@ __device__ __forceinline__ int64_t pixel_of(const corr &p, int64_t image, int oy
     return (image * p.out_h + oy * p.oy_step + p.oy_first) * p.out_w + ox * p.ox_step + p.ox_first;
 }
 
+/* A forward convolution of at most TAPS taps along each axis. */
+corr fprop_corr(const dr_conv *c, const dr_epilogue &e);
+
 /* *fits is false, and nothing was launched, where the tile does not fit in shared memory. */
 int corr_f32(const corr &p, const float *x, const float *w, float *y, bool *fits, cudaStream_t s);
 /* In fp16, bf16, or (fp32 in memory) tf32. */

@@ -60,11 +60,12 @@ __device__ void load_slab(const few_args &a, const T *w, int64_t k0, float *slab
     const corr &p = a.p;
     const int rows = p.ty.n * p.tx.n * p.c;
     for (int i = threadIdx.x; i < rows * a.tile_k; i += THREADS) {
-        const int row = i / a.tile_k, ch = row % p.c, tap = row / p.c;
-        const int64_t k = k0 + i - row * a.tile_k, group = k / p.k;
+        const int row = i / a.tile_k, k = (int)k0 + i - row * a.tile_k;
+        const int tap = p.c == 1 ? row : row / p.c, group = p.k == 1 ? k : k / p.k;
+        const int kh = tap / p.tx.n, kw = tap - kh * p.tx.n;
         slab[i] = k < p.k_total ? dr_load(w + group * p.w_group + (k - group * p.k) * p.w_k +
-                                          ch * p.w_c + p.ty.weight[tap / p.tx.n] * p.w_kh +
-                                          p.tx.weight[tap % p.tx.n] * p.w_kw)
+                                          (row - tap * p.c) * p.w_c + p.ty.weight[kh] * p.w_kh +
+                                          p.tx.weight[kw] * p.w_kw)
                                 : 0.0f;
     }
 }
@@ -81,11 +82,12 @@ __device__ __forceinline__ void depthwise_sum(const corr &p, const T *src, const
         if constexpr (NX > 0) {
             constexpr int COLUMNS = (STRIP - 1) * SX + NX;
             const int ix0 = s.ox * SX + p.tx.low;
+            const T *from = line + (int64_t)ix0 * p.c_total;
             float x[COLUMNS][V];
 #pragma unroll
-            for (int i = 0; i < COLUMNS; i++) {
-                if (row && ix0 + i >= 0 && ix0 + i < p.w) {
-                    load<T, V>(line + (ix0 + i) * p.c_total, x[i]);
+            for (int i = 0; i < COLUMNS; i++, from += p.c_total) {
+                if (row && (unsigned)(ix0 + i) < (unsigned)p.w) {
+                    load<T, V>(from, x[i]);
                 } else {
 #pragma unroll
                     for (int v = 0; v < V; v++) {
@@ -134,12 +136,25 @@ template <class T, int F>
 __device__ __forceinline__ void finish(const corr &p, const strip &s, int64_t k,
                                        const dr_column (&column)[F], const float (&acc)[STRIP][F],
                                        T *y) {
-    for (int r = 0; r < STRIP && s.ox + r < p.wo; r++) {
-        const int64_t at = pixel_of(p, s.image, s.oy, s.ox + r) * p.k_total + k;
-        pack<T, F> out;
+    const bool relu = p.e.act == 1;
+    int64_t at = pixel_of(p, s.image, s.oy, s.ox) * p.k_total + k;
+#pragma unroll
+    for (int r = 0; r < STRIP; r++, at += p.ox_step * p.k_total) {
+        if (s.ox + r >= p.wo) {
+            break;
+        }
+        pack<T, F> out, add = {};
+        if (p.e.add) {
+            add = *(const pack<T, F> *)((const T *)p.e.add + at);
+        }
 #pragma unroll
         for (int f = 0; f < F; f++) {
-            dr_store(&out.at[f], dr_finish<T>(p.e, column[f], acc[r][f], at + f));
+            float v = fmaf(acc[r][f], column[f].scale, column[f].shift);
+            if (p.e.add) {
+                v += dr_load(&add.at[f]);
+            }
+            dr_store(&out.at[f],
+                     p.e.act <= 1 ? (relu && v <= 0.0f ? 0.0f : v) : dr_activate_long(v, p.e.act));
         }
         *(pack<T, F> *)(y + at) = out;
     }
@@ -260,7 +275,7 @@ int launch(K kernel, const corr &p, int width, const T *x, const T *w, T *y, boo
     if (!*fits || most == 0) {
         return (int)cudaSuccess;
     }
-    const int64_t blocks = std::min(most, std::max<int64_t>(1, 4096 / tiles));
+    const int64_t blocks = std::min(most, std::max<int64_t>(1, 1024 / tiles));
     kernel<<<dim3((unsigned)blocks, (unsigned)tiles), THREADS, bytes, s>>>(a, x, w, y);
     return (int)cudaGetLastError();
 }
@@ -302,7 +317,7 @@ int launch_few(const corr &p, const T *x, const T *w, T *y, bool *fits, cudaStre
 
 int corr_few(const corr &p, enum dr_type t, const void *x, const void *w, void *y, bool *fits,
              cudaStream_t s) {
-    *fits = (uintptr_t)x % 16 == 0 && (uintptr_t)y % 16 == 0;
+    *fits = (uintptr_t)x % 16 == 0 && (uintptr_t)y % 16 == 0 && (uintptr_t)p.e.add % 16 == 0;
     return !*fits ? (int)cudaSuccess : dr_real(t, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
         return launch_few<T>(p, (const T *)x, (const T *)w, (T *)y, fits, s);

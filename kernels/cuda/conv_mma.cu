@@ -75,7 +75,7 @@ void copy_widths(const corr &c, int v, bool turned, const void *x, const void *w
     p->copy_w = aligned(w) && taps && !p->merged &&
                 (turned ? c.w_k == 1 && c.k % v == 0 && c.w_c % v == 0
                         : c.w_c == 1 && c.c % v == 0 && c.w_k % v == 0);
-    p->wide_y = aligned(y) && c.k % v == 0 && c.k_total % v == 0;
+    p->wide_y = aligned(y) && aligned(c.e.add) && c.k % v == 0 && c.k_total % v == 0;
 }
 
 void place_box(const corr &c, const box &b, const axis &ay, const axis &ax, mma_args *p) {
@@ -116,10 +116,9 @@ void cut(int log, int bytes_of_type, mma_args *p) {
     p->groups_of_taps = (taps + p->group_taps - 1) / p->group_taps;
 }
 
-size_t shared_bytes(const mma_args &p, int bytes_of_type, int tm, int tk) {
-    const size_t stage = (size_t)tm * (tk * bytes_of_type + 16);
-    const size_t buffers =
-        (((size_t)p.patches * p.pixels) << p.pitch_log) + (size_t)p.stages * mma_slab(p, tk);
+size_t shared_bytes(const mma_args &p, int tm, int tk) {
+    const size_t stage = (size_t)tm * (tk + 8) * sizeof(float);
+    const size_t buffers = (size_t)p.patches * p.patch_bytes + (size_t)p.stages * p.slab_bytes;
     return mma_tables(p, tm) + std::max(stage, buffers);
 }
 
@@ -135,7 +134,7 @@ size_t mma_plan(const corr &c, int bytes_of_type, bool turned, int tm, int tk, i
     copy_widths(c, v, turned, x, w, y, p);
     const axis ay = p->merged ? axis{c.sh, 1, 0} : axis_of(c.ty, c.sh), ax = axis_of(c.tx, c.sw);
     /* at the least two patches and two slabs of 32 bytes a pixel and a filter, and the tables */
-    const int most = (int)((SHARED_MOST - 1024 * 5 - (size_t)tk * 256) / (64 + sizeof(mma_spot)));
+    const int most = (int)((MMA_SHARED - 1024 * 5 - (size_t)tk * 256) / (64 + sizeof(mma_spot)));
     box b;
     if (!best_box(c, ay, ax, p->nx * p->ny, tm, tk, most, &b) ||
         (int64_t)b.tn * c.h * c.w > INT32_MAX || (int64_t)c.ho * c.sh > 1 << 27 || c.h > 1 << 27) {
@@ -144,12 +143,14 @@ size_t mma_plan(const corr &c, int bytes_of_type, bool turned, int tm, int tk, i
     place_box(c, b, ay, ax, p);
     for (int log = 7; log >= 5; log--) {
         cut(log, bytes_of_type, p);
+        p->patch_bytes = (uint32_t)p->pixels << p->pitch_log;
+        p->slab_bytes = (uint32_t)(tk * p->group_taps) << p->pitch_log;
         for (p->stages = stages; p->stages >= std::min(stages, 2); p->stages--) {
             const int live =
                 p->groups_of_taps ? (p->stages - 2 + p->groups_of_taps) / p->groups_of_taps + 1 : 1;
             p->patches = std::min(p->chunks, live);
-            const size_t bytes = shared_bytes(*p, bytes_of_type, tm, tk);
-            if (bytes <= SHARED_MOST) {
+            const size_t bytes = shared_bytes(*p, tm, tk);
+            if (bytes <= MMA_SHARED) {
                 return bytes;
             }
         }
@@ -158,12 +159,16 @@ size_t mma_plan(const corr &c, int bytes_of_type, bool turned, int tm, int tk, i
 }
 
 namespace {
-/* Few filters, more pixels: the threads are always 256. */
+/* Few filters, more pixels: the threads are always 256. Where tiles of 128 x 128 would be fewer
+ * than a card has multiprocessors or not many more, those of 128 x 64. */
 template <class Op, bool TURNED>
 int launch(const corr &c, const void *x, const void *w, void *y, bool *fits, cudaStream_t s) {
-    return c.k <= 32   ? mma_launch<Op, TURNED, 1, 2, true, true>(c, x, w, y, fits, s)
-           : c.k <= 64 ? mma_launch<Op, TURNED, 2, 4, true, true>(c, x, w, y, fits, s)
-                       : mma_launch<Op, TURNED, 4, 4, true, true>(c, x, w, y, fits, s);
+    const int64_t pixels = (int64_t)c.n * c.ho * c.wo;
+    const int64_t tiles = (pixels + 127) / 128 * ((c.k + 127) / 128) * c.groups;
+    return c.k <= 32     ? mma_launch<Op, TURNED, 1, 2, true, true>(c, x, w, y, fits, s)
+           : tiles < 160 ? mma_launch<Op, TURNED, 2, 2, true, true>(c, x, w, y, fits, s)
+           : c.k <= 64   ? mma_launch<Op, TURNED, 2, 4, true, true>(c, x, w, y, fits, s)
+                         : mma_launch<Op, TURNED, 4, 4, true, true>(c, x, w, y, fits, s);
 }
 template <class Op>
 int launch(const corr &c, const void *x, const void *w, void *y, bool *fits, cudaStream_t s) {

@@ -28,8 +28,9 @@
 namespace dr {
 
 constexpr int MMA_THREADS = 256;
-constexpr int MMA_NT = 4;    /* eights of filters a warp */
-constexpr int MMA_RUNS = 64; /* values of a merged window column at most */
+constexpr int MMA_NT = 4;                /* eights of filters a warp */
+constexpr int MMA_RUNS = 64;             /* values of a merged window column at most */
+constexpr size_t MMA_SHARED = 99 * 1024; /* the most that a block has on every sm_80 and later */
 
 struct mma_tap {
     int at;         /* patch: pixels from a window's first to the tap; merged: source rows */
@@ -69,6 +70,7 @@ struct mma_args {
     int pitch_log;                        /* bytes of a patch's pixel: 2^this */
     int group_taps, groups_of_taps;       /* taps of an iteration; iterations of a chunk */
     int stages, patches;                  /* buffers of weights, of patches */
+    uint32_t slab_bytes, patch_bytes;     /* of one */
     bool copy_x, copy_w, wide_y;          /* 16 bytes at a time */
     mma_tap x[TAPS], y[TAPS];
 };
@@ -86,10 +88,6 @@ static __host__ __device__ inline size_t mma_tables(const mma_args &p, int tm) {
                          (p.merged ? MMA_RUNS * sizeof(mma_run) : 0);
     return (bytes + 127) / 128 * 128;
 }
-static __host__ __device__ inline size_t mma_slab(const mma_args &p, int tk) {
-    return ((size_t)tk * p.group_taps) << p.pitch_log;
-}
-
 /* Units of 16 bytes of a row of 2^log bytes are stored at unit ^ mma_swizzle(log, hash). */
 template <bool SWIZZLE> __device__ __forceinline__ uint32_t mma_swizzle(int log, uint32_t hash) {
     return SWIZZLE ? hash >> (7 - log) & ((1u << (log - 4)) - 1) : 0;
@@ -211,32 +209,64 @@ __device__ __forceinline__ void mma_load_patch(const mma_args &p, const mma_shar
     }
 }
 
-/* The weights of one tap for a chunk: [filter][value], or (TURNED) [value][filter]. */
+/* How this thread copies the weights of a tap, 16 bytes at a time, so that a tap costs few
+ * instructions: rows `row`, row + step, ... of the slab. */
+template <class T> struct mma_feed {
+    const T *from; /* tap 0, value 0 of its first row */
+    uint32_t to;   /* in the slab; a step further are 4096 bytes, as 256 threads copy those */
+    int row, step;
+    int64_t stride; /* elements from step to step */
+    int unit;       /* of 16 bytes in a row */
+};
+template <class T, bool TURNED, int TK, bool SWIZZLE>
+__device__ __forceinline__ mma_feed<T> mma_feed_of(const mma_args &p, const T *w, int k0) {
+    constexpr int V = 16 / (int)sizeof(T), UNITS = TK / V;
+    mma_feed<T> f;
+    if (TURNED) {
+        f.unit = threadIdx.x % UNITS, f.row = threadIdx.x / UNITS, f.step = MMA_THREADS / UNITS;
+        f.to = (uint32_t)(f.row * UNITS + (f.unit ^ mma_turned<T, TK, SWIZZLE>(f.row))) * 16;
+        f.from = w + f.row * p.w_c + k0 + f.unit * V;
+        f.stride = f.step * p.w_c;
+    } else {
+        const int log = p.pitch_log - 4;
+        f.unit = threadIdx.x & ((1 << log) - 1), f.row = threadIdx.x >> log;
+        f.step = MMA_THREADS >> log;
+        f.to = ((uint32_t)f.row << p.pitch_log) +
+               ((f.unit ^ mma_swizzle<SWIZZLE>(p.pitch_log, f.row & 7)) << 4);
+        f.from = w + (k0 + f.row) * p.w_k + f.unit * V;
+        f.stride = f.step * p.w_k;
+    }
+    return f;
+}
+template <class T, bool TURNED, int TK>
+__device__ __forceinline__ void mma_copy_weights(const mma_args &p, const mma_feed<T> &f,
+                                                 int64_t tap, int k0, const mma_chunk &q,
+                                                 uint32_t to) {
+    constexpr int V = 16 / (int)sizeof(T);
+    const T *from = f.from + tap + (TURNED ? q.first * p.w_c : q.first);
+    to += f.to;
+    if (TURNED) { /* rows are values, units are filters */
+        const bool in = k0 + f.unit * V < p.k;
+        const int rows = q.steps * 2 * V, real = in ? p.values - q.first : 0;
+#pragma unroll 4
+        for (int j = f.row; j < rows; j += f.step, from += f.stride, to += 4096) {
+            dr_copy16(to, from, j < real);
+        }
+    } else if (f.unit < 2 * q.steps) {
+        const int real = q.first + f.unit * V < p.values ? p.k - k0 : 0;
+#pragma unroll 4
+        for (int k = f.row; k < TK; k += f.step, from += f.stride, to += 4096) {
+            dr_copy16(to, from, k < real);
+        }
+    }
+}
+
+/* The weights of one tap for a chunk, element by element: [filter][value], or (TURNED)
+ * [value][filter]. */
 template <class T, bool TURNED, int TK, bool SWIZZLE>
 __device__ __forceinline__ void mma_load_weights(const mma_args &p, const mma_shared &s, const T *w,
                                                  int k0, const mma_chunk &q, unsigned char *to) {
     constexpr int V = 16 / (int)sizeof(T), UNITS = TK / V;
-    const uint32_t at = dr_shared_address(to);
-    if (p.copy_w && !TURNED) {
-        const int log = p.pitch_log - 4, unit = threadIdx.x & ((1 << log) - 1);
-        const int c = q.first + unit * V;
-        for (int k = threadIdx.x >> log; k < TK && unit < 2 * q.steps; k += MMA_THREADS >> log) {
-            const bool in = k0 + k < p.k && c < p.values;
-            dr_copy16(at + ((uint32_t)k << p.pitch_log) +
-                          ((unit ^ mma_swizzle<SWIZZLE>(p.pitch_log, k & 7)) << 4),
-                      in ? w + (k0 + k) * p.w_k + c : w, in);
-        }
-        return;
-    }
-    if (p.copy_w) {
-        const int unit = threadIdx.x % UNITS, k = k0 + unit * V;
-        for (int j = threadIdx.x / UNITS; j < q.steps * 2 * V; j += MMA_THREADS / UNITS) {
-            const bool in = q.first + j < p.values && k < p.k;
-            dr_copy16(at + (uint32_t)(j * UNITS + (unit ^ mma_turned<T, TK, SWIZZLE>(j))) * 16,
-                      in ? w + (q.first + j) * p.w_c + k : w, in);
-        }
-        return;
-    }
     const int values = q.steps * 2 * V;
     for (int i = threadIdx.x; i < values * TK; i += MMA_THREADS) {
         const int k = TURNED ? i % TK : i / values, j = TURNED ? i / TK : i - k * values;
@@ -253,9 +283,10 @@ __device__ __forceinline__ void mma_load_weights(const mma_args &p, const mma_sh
     }
 }
 
-/* A place in the walk over chunks and taps: iteration by iteration, or tap by tap in one. */
+/* A place in the walk over chunks and taps, iteration by iteration, and its buffers. */
 struct mma_walk {
     int chunk, group, kw, kh; /* kw, kh: the group's first tap */
+    int patch, slab;          /* of the buffers */
     __device__ __forceinline__ void next_tap(const mma_args &p) {
         if (++kh == p.ny) {
             kh = 0, kw++;
@@ -263,8 +294,10 @@ struct mma_walk {
     }
     /* After the group's taps were stepped over. */
     __device__ __forceinline__ void next_group(const mma_args &p) {
+        slab = slab + 1 == p.stages ? 0 : slab + 1;
         if (++group == p.groups_of_taps) {
             group = kw = kh = 0, chunk++;
+            patch = patch + 1 == p.patches ? 0 : patch + 1;
         }
     }
 };
@@ -272,16 +305,20 @@ struct mma_walk {
 /* Copies for one iteration: its weights, and at a chunk's first the patch. */
 template <class T, bool TURNED, int TK, bool SWIZZLE>
 __device__ __forceinline__ void mma_fetch(const mma_args &p, const mma_shared &s, const T *src,
-                                          const T *w, int k0, mma_walk &at, int iteration) {
+                                          const T *w, const mma_feed<T> &feed, int k0,
+                                          mma_walk &at) {
     const mma_chunk q = mma_chunk_of<T>(p, at.chunk);
     if (at.group == 0) {
-        mma_load_patch<T, SWIZZLE>(
-            p, s, src, q, s.patch + (((size_t)(at.chunk % p.patches) * p.pixels) << p.pitch_log));
+        mma_load_patch<T, SWIZZLE>(p, s, src, q, s.patch + (size_t)at.patch * p.patch_bytes);
     }
-    unsigned char *slab = s.slab + iteration % p.stages * mma_slab(p, TK);
+    unsigned char *slab = s.slab + (size_t)at.slab * p.slab_bytes;
     for (int i = 0; i < p.group_taps && at.kw < p.nx; i++) {
-        mma_load_weights<T, TURNED, TK, SWIZZLE>(
-            p, s, w + p.x[at.kw].weight + (p.merged ? 0 : p.y[at.kh].weight), k0, q, slab);
+        const int64_t tap = p.x[at.kw].weight + (p.merged ? 0 : p.y[at.kh].weight);
+        if (p.copy_w) {
+            mma_copy_weights<T, TURNED, TK>(p, feed, tap, k0, q, dr_shared_address(slab));
+        } else {
+            mma_load_weights<T, TURNED, TK, SWIZZLE>(p, s, w + tap, k0, q, slab);
+        }
         slab += (size_t)TK << p.pitch_log;
         at.next_tap(p);
     }
@@ -339,15 +376,15 @@ __device__ __forceinline__ void mma_weights(const mma_args &p, uint32_t slab, in
     }
 }
 
-/* STEPS steps (0: `steps`) of one tap. first: this lane's row of each fragment of A. */
+/* STEPS steps of one tap. first: this lane's row of each fragment of A. */
 template <class Op, bool TURNED, int TK, int MT, bool SWIZZLE, int STEPS>
 __device__ __forceinline__ void mma_tap_steps(const mma_args &p, uint32_t patch, uint32_t hash,
                                               const uint32_t (&first)[MT], uint32_t slab, int n0,
-                                              int steps, float (&acc)[MT][MMA_NT][4]) {
+                                              float (&acc)[MT][MMA_NT][4]) {
     const uint32_t x = mma_swizzle<SWIZZLE>(p.pitch_log, hash & 7);
     const uint32_t high = threadIdx.x % 32 >> 4;
 #pragma unroll
-    for (int step = 0; step < (STEPS ? STEPS : steps); step++) {
+    for (int step = 0; step < STEPS; step++) {
         uint32_t a[MT][4], b[MMA_NT][2];
         const uint32_t unit = patch + (((2 * step + high) ^ x) << 4);
 #pragma unroll
@@ -373,22 +410,27 @@ __device__ __forceinline__ void mma_tap_steps(const mma_args &p, uint32_t patch,
 template <class Op, bool TURNED, int TK, int MT, bool SWIZZLE>
 __device__ __forceinline__ void mma_multiply(const mma_args &p, const mma_shared &s,
                                              const uint32_t (&first)[MT], int n0, mma_walk &at,
-                                             int iteration, float (&acc)[MT][MMA_NT][4]) {
+                                             float (&acc)[MT][MMA_NT][4]) {
     const int steps = mma_chunk_of<typename Op::T>(p, at.chunk).steps;
-    const uint32_t patch = dr_shared_address(s.patch) +
-                           ((uint32_t)(at.chunk % p.patches) * (uint32_t)p.pixels << p.pitch_log);
-    uint32_t slab =
-        dr_shared_address(s.slab) + (uint32_t)(iteration % p.stages) * (uint32_t)mma_slab(p, TK);
+    const uint32_t patch = dr_shared_address(s.patch) + (uint32_t)at.patch * p.patch_bytes;
+    uint32_t slab = dr_shared_address(s.slab) + (uint32_t)at.slab * p.slab_bytes;
     for (int i = 0; i < p.group_taps && at.kw < p.nx; i++) {
         const int tap = p.x[at.kw].at + (p.merged ? 0 : p.y[at.kh].at);
         const uint32_t hash =
             (uint32_t)(p.x[at.kw].hash + (p.merged ? 0 : p.y[at.kh].hash)) + threadIdx.x % 8;
         const uint32_t from = patch + ((uint32_t)tap << p.pitch_log);
-        if (steps == 4) {
-            mma_tap_steps<Op, TURNED, TK, MT, SWIZZLE, 4>(p, from, hash, first, slab, n0, 4, acc);
-        } else {
-            mma_tap_steps<Op, TURNED, TK, MT, SWIZZLE, 0>(p, from, hash, first, slab, n0, steps,
-                                                          acc);
+        switch (steps) { /* unrolled, whatever the chunk is */
+        case 4:
+            mma_tap_steps<Op, TURNED, TK, MT, SWIZZLE, 4>(p, from, hash, first, slab, n0, acc);
+            break;
+        case 3:
+            mma_tap_steps<Op, TURNED, TK, MT, SWIZZLE, 3>(p, from, hash, first, slab, n0, acc);
+            break;
+        case 2:
+            mma_tap_steps<Op, TURNED, TK, MT, SWIZZLE, 2>(p, from, hash, first, slab, n0, acc);
+            break;
+        default:
+            mma_tap_steps<Op, TURNED, TK, MT, SWIZZLE, 1>(p, from, hash, first, slab, n0, acc);
         }
         slab += (uint32_t)TK << p.pitch_log;
         at.next_tap(p);
@@ -402,10 +444,11 @@ __device__ __forceinline__ void
 mma_sum(const mma_args &p, const mma_shared &s, const typename Op::T *src, const typename Op::T *w,
         int k0, const uint32_t (&first)[MT], int n0, float (&acc)[MT][MMA_NT][4]) {
     const int total = p.chunks * p.groups_of_taps, ahead = BUFFERED ? p.stages - 1 : 0;
+    const auto feed = mma_feed_of<typename Op::T, TURNED, TK, SWIZZLE>(p, w, k0);
     mma_walk fetched = {}, done = {};
     for (int i = 0; i < ahead; i++) {
         if (i < total) {
-            mma_fetch<typename Op::T, TURNED, TK, SWIZZLE>(p, s, src, w, k0, fetched, i);
+            mma_fetch<typename Op::T, TURNED, TK, SWIZZLE>(p, s, src, w, feed, k0, fetched);
         }
         dr_copy_commit();
     }
@@ -419,73 +462,88 @@ mma_sum(const mma_args &p, const mma_shared &s, const typename Op::T *src, const
             __syncthreads(); /* iteration i is there, i - 1 is read */
         }
         if (i + ahead < total) {
-            mma_fetch<typename Op::T, TURNED, TK, SWIZZLE>(p, s, src, w, k0, fetched, i + ahead);
+            mma_fetch<typename Op::T, TURNED, TK, SWIZZLE>(p, s, src, w, feed, k0, fetched);
         }
         dr_copy_commit();
         if (!BUFFERED) {
             dr_copy_wait<0>();
             __syncthreads();
         }
-        mma_multiply<Op, TURNED, TK, MT, SWIZZLE>(p, s, first, n0, done, i, acc);
+        mma_multiply<Op, TURNED, TK, MT, SWIZZLE>(p, s, first, n0, done, acc);
         if (!BUFFERED) {
             __syncthreads();
         }
     }
 }
 
-/* The epilogue, into shared memory: [TM][TK] with 16 bytes between rows. */
-template <class T, int TK, int MT>
-__device__ __forceinline__ void mma_finish(const mma_args &p, const mma_shared &s, const mma_box &b,
-                                           int m0, int n0, const float (&acc)[MT][MMA_NT][4],
-                                           T *stage) {
-    constexpr int PITCH = TK + 16 / (int)sizeof(T);
+/* Sums to shared memory: [TM][TK] fp32 with 32 bytes between rows, free of conflicts here. */
+template <int TK, int MT>
+__device__ __forceinline__ void mma_stage(int m0, int n0, const float (&acc)[MT][MMA_NT][4],
+                                          float *stage) {
+    constexpr int PITCH = TK + 8;
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
-    for (int n = 0; n < MMA_NT; n++) {
-        const int k = n0 + n * 8 + 2 * t; /* and k + 1 */
-        const int64_t kk = (int64_t)b.group * p.k + b.k + k;
-        const bool in[2] = {b.k + k < p.k, b.k + k + 1 < p.k};
-        const dr_column none = {1.0f, 0.0f};
-        const dr_column column[2] = {in[0] ? dr_column_of(p.e, kk) : none,
-                                     in[1] ? dr_column_of(p.e, kk + 1) : none};
+    for (int m = 0; m < MT; m++) {
 #pragma unroll
-        for (int m = 0; m < MT; m++) {
-#pragma unroll
-            for (int half = 0; half < 2; half++) { /* acc[..][i]: pixel g or g + 8, k or k + 1 */
-                const int row = m0 + m * 16 + g + half * 8;
-                const int64_t pixel = s.out[row];
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    if (pixel >= 0 && in[j]) {
-                        dr_store(stage + row * PITCH + k + j,
-                                 dr_finish<T>(p.e, column[j], acc[m][n][half * 2 + j],
-                                              pixel * p.k_total + kk + j));
-                    }
-                }
-            }
+        for (int n = 0; n < MMA_NT; n++) {
+            float *const to = stage + (m0 + m * 16 + g) * PITCH + n0 + n * 8 + 2 * t;
+            *(float2 *)to = make_float2(acc[m][n][0], acc[m][n][1]);
+            *(float2 *)(to + 8 * PITCH) = make_float2(acc[m][n][2], acc[m][n][3]);
         }
     }
 }
 
-template <class T, int TM, int TK>
+/* N neighbouring filters of row after row: the epilogue, and stores of N elements. A thread keeps
+ * its filters, so what they have in common is worked out once. PLAIN: no addend, and at most relu.
+ */
+template <class T, int N, int TM, int TK, bool PLAIN>
 __device__ __forceinline__ void mma_store(const mma_args &p, const mma_shared &s, const mma_box &b,
-                                          const T *stage, T *y) {
-    constexpr int V = 16 / (int)sizeof(T), UNITS = TK / V, PITCH = TK + V;
-    T *const to = y + (int64_t)b.group * p.k + b.k;
-    if (p.wide_y) {
-        const int k = threadIdx.x % UNITS * V;
-        for (int m = threadIdx.x / UNITS; m < TM && b.k + k < p.k; m += MMA_THREADS / UNITS) {
-            if (s.out[m] >= 0) {
-                *(uint4 *)(to + s.out[m] * p.k_total + k) = *(const uint4 *)(stage + m * PITCH + k);
-            }
-        }
+                                          const float *stage, T *y) {
+    constexpr int LANES = TK / N, PITCH = TK + 8;
+    struct alignas(N * sizeof(T)) pack {
+        T at[N];
+    };
+    const int k = threadIdx.x % LANES * N;
+    if (b.k + k >= p.k) {
         return;
     }
-    const int k = threadIdx.x % TK;
-    for (int m = threadIdx.x / TK; m < TM && b.k + k < p.k; m += MMA_THREADS / TK) {
-        if (s.out[m] >= 0) {
-            to[s.out[m] * p.k_total + k] = stage[m * PITCH + k];
+    const int64_t filter = (int64_t)b.group * p.k + b.k + k;
+    dr_column column[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        column[i] = dr_column_of(p.e, filter + i);
+    }
+    const bool relu = p.e.act == 1;
+    for (int m = threadIdx.x / LANES; m < TM; m += MMA_THREADS / LANES) {
+        if (s.out[m] < 0) {
+            continue;
         }
+        const int64_t at = s.out[m] * p.k_total + filter;
+        pack out, add = {};
+        if (!PLAIN && p.e.add) {
+            add = *(const pack *)((const T *)p.e.add + at);
+        }
+        alignas(16) float v[N];
+        if constexpr (N % 4 == 0) {
+#pragma unroll
+            for (int i = 0; i < N; i += 4) {
+                *(float4 *)&v[i] = *(const float4 *)(stage + m * PITCH + k + i);
+            }
+        } else {
+            v[0] = stage[m * PITCH + k];
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            if (PLAIN) {
+                v[i] = fmaf(v[i], column[i].scale, column[i].shift);
+                v[i] = relu && v[i] <= 0.0f ? 0.0f : v[i];
+            } else {
+                v[i] = dr_activate_short(dr_finish_sum(p.e, column[i], v[i], dr_load(&add.at[i])),
+                                         p.e.act);
+            }
+            dr_store(&out.at[i], v[i]);
+        }
+        *(pack *)(y + at) = out;
     }
 }
 
@@ -503,7 +561,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2)
     s.spot = (mma_spot *)(s.first + TM);
     s.run = (mma_run *)(s.spot + p.pixels);
     s.patch = shared + mma_tables(p, TM);
-    s.slab = s.patch + (((size_t)p.patches * p.pixels) << p.pitch_log);
+    s.slab = s.patch + (size_t)p.patches * p.patch_bytes;
 
     const mma_box b = mma_box_of<TK>(p);
     mma_fill_tables<TM>(p, b, s);
@@ -520,9 +578,17 @@ __global__ void __launch_bounds__(MMA_THREADS, 2)
         p, s, x + b.image * p.h * p.w * p.c_total + (int64_t)b.group * p.c, w + b.group * p.w_group,
         b.k, first, n0, acc);
     __syncthreads(); /* patches and slabs make room for the outputs */
-    mma_finish<T, TK, MT>(p, s, b, m0, n0, acc, (T *)s.patch);
+    float *const stage = (float *)s.patch;
+    mma_stage<TK, MT>(m0, n0, acc, stage);
     __syncthreads();
-    mma_store<T, TM, TK>(p, s, b, (const T *)s.patch, y);
+    constexpr int V = 16 / (int)sizeof(T);
+    if (p.wide_y && !p.e.add && p.e.act <= 1) {
+        mma_store<T, V, TM, TK, true>(p, s, b, stage, y);
+    } else if (p.wide_y) {
+        mma_store<T, V, TM, TK, false>(p, s, b, stage, y);
+    } else {
+        mma_store<T, 1, TM, TK, false>(p, s, b, stage, y);
+    }
 }
 
 /* Fills in *p for corr c and a kernel of tm x tk; the shared memory it takes, or 0: it does not
@@ -546,7 +612,7 @@ int mma_launch(const corr &c, const void *x, const void *w, void *y, bool *fits,
     }
     const auto kernel = mma_kernel<Op, TURNED, WN, MT, SWIZZLE, BUFFERED>;
     const cudaError_t e =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SHARED_MOST);
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)MMA_SHARED);
     if (e != cudaSuccess) {
         return (int)e;
     }

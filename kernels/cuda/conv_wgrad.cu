@@ -50,8 +50,8 @@ template <int TK> struct share {
     }
     __device__ float window(const wgrad &p, const float *x, const origin &o) const {
         const int iy = o.iy + oy, ix = o.ix + ox;
-        return o.image >= 0 && column && iy >= 0 && ix >= 0 && iy < p.c.h && ix < p.c.w
-                   ? x[o.image + ((int64_t)iy * p.c.w + ix) * p.c.c + channel]
+        return column && iy >= 0 && ix >= 0 && iy < p.c.h && ix < p.c.w
+                   ? x[o.at + ((int64_t)oy * p.c.w + ox) * p.c.c + channel]
                    : 0.0f;
     }
     __device__ float gradient(const wgrad &p, const float *dy, int64_t pixel) const {

@@ -15,14 +15,15 @@ struct wgrad {
     int kg, cg;                        /* filters and channels of a group */
 };
 
-/* Where a pixel's window begins: the image, and the row and column of tap (0, 0). */
+/* Where a pixel's window begins: the row and column of tap (0, 0), and the offset of its channel 0
+ * in x. No such pixel: a row that no tap leads back into the image. */
 struct origin {
-    int64_t image; /* offset of the image in x, or -1: no such pixel */
+    int64_t at;
     int iy, ix;
 };
 __device__ __forceinline__ origin origin_of(const wgrad &p, int64_t pixel, int64_t last) {
     if (pixel >= last) {
-        return {-1, 0, 0};
+        return {0, INT32_MIN / 2, 0};
     }
     int64_t row, image;
     if (p.pixels <= UINT32_MAX) { /* a fraction of the 64-bit division's time */
@@ -33,8 +34,8 @@ __device__ __forceinline__ origin origin_of(const wgrad &p, int64_t pixel, int64
         image = row / p.c.ho;
     }
     const int64_t wo = pixel - row * p.c.wo, ho = row - image * p.c.ho;
-    return {image * p.c.h * p.c.w * p.c.c, (int)(ho * p.c.sh - p.c.pt),
-            (int)(wo * p.c.sw - p.c.pl)};
+    const int64_t iy = ho * p.c.sh - p.c.pt, ix = wo * p.c.sw - p.c.pl;
+    return {((image * p.c.h + iy) * p.c.w + ix) * p.c.c, (int)iy, (int)ix};
 }
 
 /* On Tensor cores, in fp16, bf16, or (fp32 in memory) tf32. */

@@ -59,52 +59,73 @@ template <class T, int N> __device__ __forceinline__ uint32_t place(int q, int c
            column % V * (uint32_t)sizeof(T);
 }
 
+/* What a thread copies of each stage's dy: 16 bytes (or one element) of every ROWS-th pixel. */
 template <class S>
 __device__ __forceinline__ void fetch_dy(const wgrad_args &a, const part &b,
                                          const typename S::T *dy, int64_t p0, unsigned char *to) {
     using T = typename S::T;
     const wgrad &p = a.p;
-    const T *const from = dy + (int64_t)b.group * p.kg + b.k0;
+    const int left = (int)min(b.last - p0, (int64_t)S::QP);
     if (a.copy_dy) {
-        constexpr int UNITS = S::TM / S::V;
-        const int k = threadIdx.x % UNITS * S::V;
-        const uint32_t at = dr_shared_address(to);
-        for (int q = threadIdx.x / UNITS; q < S::QP; q += MMA_THREADS / UNITS) {
-            const bool in = p0 + q < b.last && b.k0 + k < p.kg;
-            dr_copy16(at + place<T, S::TM>(q, k), in ? from + (p0 + q) * p.c.k + k : dy, in);
+        constexpr int UNITS = S::TM / S::V, ROWS = MMA_THREADS / UNITS;
+        const int k = threadIdx.x % UNITS * S::V, row = threadIdx.x / UNITS;
+        const uint32_t at = dr_shared_address(to) + place<T, S::TM>(row, k);
+        const T *from = dy + (p0 + row) * p.c.k + (int64_t)b.group * p.kg + b.k0 + k;
+        const int real = b.k0 + k < p.kg ? left : 0;
+#pragma unroll
+        for (int i = 0; i < S::QP / ROWS; i++) { /* the swizzle repeats after ROWS pixels */
+            dr_copy16(at + (uint32_t)(i * ROWS * UNITS) * 16, from + i * ROWS * p.c.k,
+                      row + i * ROWS < real);
         }
         return;
     }
+    const T *const from = dy + p0 * p.c.k + (int64_t)b.group * p.kg + b.k0;
     const int k = threadIdx.x % S::TM;
     for (int q = threadIdx.x / S::TM; q < S::QP; q += MMA_THREADS / S::TM) {
         *(T *)(to + place<T, S::TM>(q, k)) =
-            p0 + q < b.last && b.k0 + k < p.kg ? from[(p0 + q) * p.c.k + k] : mma_zero<T>();
+            q < left && b.k0 + k < p.kg ? from[q * p.c.k + k] : mma_zero<T>();
     }
 }
 
-template <class S>
-__device__ __forceinline__ void fetch_windows(const wgrad_args &a, const part &b,
-                                              const typename S::T *x, const origin *at,
-                                              unsigned char *to) {
-    using T = typename S::T;
-    const wgrad &p = a.p;
-    constexpr int UNITS = S::TJ / S::V;
-    const int each = a.copy_x ? UNITS : S::TJ; /* threads side by side */
-    const int column = a.copy_x ? threadIdx.x % UNITS * S::V : threadIdx.x % S::TJ;
+/* A thread's window position: how far it lies from a window's first, and where its channel is. */
+template <class T> struct position {
+    const T *from;
+    int oy, ox;
+    bool real;
+};
+template <class T>
+__device__ __forceinline__ position<T> position_of(const wgrad &p, const part &b, const T *x,
+                                                   int column) {
     const int64_t j = b.j0 + column, tap = j / p.cg;
     const int ox = (int)(tap % p.c.kw) * (int)p.c.dw, oy = (int)(tap / p.c.kw) * (int)p.c.dh;
-    const T *const from = x + (int64_t)b.group * p.cg + (j - tap * p.cg);
-    for (int q = threadIdx.x / each; q < S::QP; q += MMA_THREADS / each) {
-        const origin o = at[q];
-        const int iy = o.iy + oy, ix = o.ix + ox;
-        const bool in =
-            o.image >= 0 && j < p.columns && iy >= 0 && ix >= 0 && iy < p.c.h && ix < p.c.w;
-        const T *const value = from + o.image + ((int64_t)iy * p.c.w + ix) * p.c.c;
-        if (a.copy_x) {
-            dr_copy16(dr_shared_address(to) + place<T, S::TJ>(q, column), in ? value : x, in);
-        } else {
-            *(T *)(to + place<T, S::TJ>(q, column)) = in ? *value : mma_zero<T>();
+    return {x + ((int64_t)oy * p.c.w + ox) * p.c.c + (int64_t)b.group * p.cg + (j - tap * p.cg), oy,
+            ox, j < p.columns};
+}
+
+template <class S>
+__device__ __forceinline__ void fetch_windows(const wgrad_args &a, const position<typename S::T> &w,
+                                              const origin *at, unsigned char *to) {
+    using T = typename S::T;
+    const wgrad &p = a.p;
+    const unsigned height = w.real ? (unsigned)p.c.h : 0, width = (unsigned)p.c.w;
+    if (a.copy_x) {
+        constexpr int UNITS = S::TJ / S::V, ROWS = MMA_THREADS / UNITS;
+        const int row = threadIdx.x / UNITS;
+        const uint32_t first =
+            dr_shared_address(to) + place<T, S::TJ>(row, threadIdx.x % UNITS * S::V);
+#pragma unroll
+        for (int i = 0; i < S::QP / ROWS; i++) {
+            const origin o = at[row + i * ROWS];
+            dr_copy16(first + (uint32_t)(i * ROWS * UNITS) * 16, w.from + o.at,
+                      (unsigned)(o.iy + w.oy) < height && (unsigned)(o.ix + w.ox) < width);
         }
+        return;
+    }
+    const int column = threadIdx.x % S::TJ;
+    for (int q = threadIdx.x / S::TJ; q < S::QP; q += MMA_THREADS / S::TJ) {
+        const origin o = at[q];
+        const bool in = (unsigned)(o.iy + w.oy) < height && (unsigned)(o.ix + w.ox) < width;
+        *(T *)(to + place<T, S::TJ>(q, column)) = in ? w.from[o.at] : mma_zero<T>();
     }
 }
 
@@ -179,6 +200,8 @@ __global__ void __launch_bounds__(MMA_THREADS, 2)
     const int warp = threadIdx.x / 32;
     const int m0 = warp / S::WN * S::MT * 16, n0 = warp % S::WN * S::NT * 8;
     const int stages = (int)((b.last - b.first + S::QP - 1) / S::QP);
+    const auto window = position_of(
+        a.p, b, x, a.copy_x ? threadIdx.x % (S::TJ / S::V) * S::V : threadIdx.x % S::TJ);
     const auto locate = [&](int stage) {
         if (threadIdx.x < S::QP) {
             at[stage % 2][threadIdx.x] =
@@ -189,7 +212,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2)
         if (stage < stages) {
             unsigned char *const to = shared + stage % STAGES * (S::A_BYTES + S::B_BYTES);
             fetch_dy<S>(a, b, dy, b.first + (int64_t)stage * S::QP, to);
-            fetch_windows<S>(a, b, x, at[stage % 2], to + S::A_BYTES);
+            fetch_windows<S>(a, window, at[stage % 2], to + S::A_BYTES);
         }
         dr_copy_commit();
     };

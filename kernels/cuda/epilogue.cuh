@@ -17,14 +17,25 @@ static __device__ __forceinline__ dr_column dr_column_of(const dr_epilogue &e, i
     }
     return c;
 }
+/* Without the activation: what a sum of the column becomes, given its element of `add`. */
+static __device__ __forceinline__ float dr_finish_sum(const dr_epilogue &e, dr_column c, float sum,
+                                                      float add) {
+    const float v = e.norm_var ? fmaf(sum, c.scale, c.shift) : sum + c.shift;
+    return e.add ? v + add : v;
+}
 /* The value to store at index i of y (T: y's type). */
 template <typename T>
 static __device__ __forceinline__ float dr_finish(const dr_epilogue &e, dr_column c, float sum,
                                                   int64_t i) {
-    float v = e.norm_var ? fmaf(sum, c.scale, c.shift) : sum + c.shift;
-    if (e.add) {
-        v += dr_load((const T *)e.add + i);
-    }
-    return dr_activate(v, e.act);
+    const float add = e.add ? dr_load((const T *)e.add + i) : 0.0f;
+    return dr_activate(dr_finish_sum(e, c, sum, add), e.act);
+}
+/* dr_activate, for kernels that store many elements a thread: the rare and long functions are
+ * called, or their code would be there once an element. */
+static __device__ __noinline__ float dr_activate_long(float v, int act) {
+    return dr_activate(v, act);
+}
+static __device__ __forceinline__ float dr_activate_short(float v, int act) {
+    return act > 1 ? dr_activate_long(v, act) : act == 1 && v <= 0.0f ? 0.0f : v;
 }
 #endif

@@ -99,8 +99,8 @@ static __device__ __forceinline__ uint32_t dr_load_shared(uint32_t at) {
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
     return v;
 }
-/* Copies 16 bytes to shared memory in the background; zeros where `real` is false (`from` must be
- * valid even so). */
+/* Copies 16 bytes to shared memory in the background; zeros where `real` is false (`from` is not
+ * read then). */
 static __device__ __forceinline__ void dr_copy16(uint32_t to, const void *from, bool real) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
                  "l"(__cvta_generic_to_global(from)), "r"(real ? 16 : 0)
