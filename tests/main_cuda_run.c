@@ -518,11 +518,8 @@ static const struct group {
     {"nonfinite", nonfinite},
     {"memory", memory},
     {"files", files_of_runs},
-<<<<<<< Updated upstream
-    {"tune", tuned_runs},
-=======
     {"half", half_runs},
->>>>>>> Stashed changes
+    {"tune", tuned_runs},
     {"STR-04", batches_arrive},
     {"long", long_runs},
     {"planted", planted},
