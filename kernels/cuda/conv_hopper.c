@@ -70,16 +70,6 @@ static bool map_weights(CUtensorMap *map, const struct dr_conv *c, enum dr_type 
     return dr_tma_map(map, t, w, 3, size, stride, (int[]){(int)(128 / bytes), 1, filters});
 }
 
-/* The same, of halves, with the filters dealt (struct dr_rs). Channels and taps are one dimension,
- * so there must be whole pieces of channels. */
-static bool map_dealt(CUtensorMap *map, const struct dr_conv *c, enum dr_type t, int filters,
-                      const void *w) {
-    const int64_t filter = c->kh * c->kw * c->c, row = 2 * filter;
-    const int64_t size[] = {filter, 2, 4, 4, c->k / 32};
-    const int64_t stride[] = {row, 8 * row, 2 * row, 32 * row};
-    return dr_tma_map(map, t, w, 5, size, stride, (int[]){64, 2, 4, 4, filters / 32});
-}
-
 static bool half_piece(const struct dr_conv *c, enum dr_type t) {
     const int64_t rest = c->c * dr_type_bytes(t) % 128;
     return rest != 0 && rest <= 64;
@@ -87,9 +77,7 @@ static bool half_piece(const struct dr_conv *c, enum dr_type t) {
 
 static bool fill_rs(struct dr_rs *a, const struct dr_conv *c, enum dr_type t,
                     const struct dr_conv_plan *p, const void *x, const void *w) {
-    a->dealt = t != DR_TYPE_F32 && c->c % 64 == 0 && c->k % 32 == 0;
-    const bool ok = (a->dealt ? map_dealt : map_weights)(&a->w, c, t, p->tile->columns, w);
-    a->c = (int)c->c;
+    const bool ok = map_weights(&a->w, c, t, p->tile->columns, w);
     a->n = (int)p->n, a->h = (int)p->h;
     a->ho = dr_divisor_of(p->ho), a->wo = dr_divisor_of(p->wo);
     a->k = (int)c->k, a->pixels = (int)(p->n * p->ho * p->wo);
@@ -130,13 +118,13 @@ static int launch_rs(const struct dr_conv *c, enum dr_type t, const struct dr_co
                 : dr_conv_rs_tf32)(&a, p->tile, p->shared_bytes, blocks, cuda->stream);
 }
 
-/* y, or what is added to it: boxes of `rows` x 8 pixels, 64 filters. */
+/* y, or what is added to it: boxes of `rows` x 8 pixels, 128 bytes of filters. */
 static bool map_output(CUtensorMap *map, const struct dr_conv *c, enum dr_type t,
                        const struct dr_conv_plan *p, int rows, const void *y) {
     const int64_t pixel = c->k * dr_type_bytes(t);
     const int64_t size[] = {c->k, p->wo, p->ho, p->n};
     const int64_t stride[] = {pixel, p->wo * pixel, p->ho * p->wo * pixel};
-    return dr_tma_map(map, t, y, 4, size, stride, (int[]){64, 8, rows, 1});
+    return dr_tma_map(map, t, y, 4, size, stride, (int[]){128 / dr_type_bytes(t), 8, rows, 1});
 }
 
 static int launch_ws(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,

@@ -36,14 +36,12 @@ struct dr_taps {
 /* Parameters of conv_rs.cuh, as dr_conv_plan has them. */
 struct dr_rs {
     CUtensorMap x[DR_CONV_PHASES]; /* phase images: 4-D [n, h, w, c], or 3-D [n * h, w, c] */
-    CUtensorMap w;                 /* [k, taps, c], or dealt: [k / 32, 4, 4, 2, taps * c] */
+    CUtensorMap w;                 /* [k, taps, c] */
     struct dr_epilogue e;
     void *y;
     float *partial; /* sums of tiles that are cut: two tiles a part */
     unsigned *ticket;
-    int n, h, c, k;
-    int dealt; /* of 32 filters, column 8j + 2t + b of the product is filter 8t + 2j + b: a thread
-                  then has 8 filters that lie together */
+    int n, h, k;
     struct dr_divisor ho, wo;
     int pixels; /* n * ho * wo */
     int tn, ph, pw;
