@@ -132,6 +132,7 @@ Test(tune, what_no_row_computes_is_generic) {
         const char *name;
     } cases[] = {
         {DR_TYPE_F32, 0, true, false, 64, 1, "im2win tf32 mma"},
+        {DR_TYPE_F32, 0, false, true, 64, 1, "im2win f32"},
         {DR_TYPE_F16, 0, false, false, 64, 1, "im2win fp16 mma"},
         {DR_TYPE_BF16, 2, false, true, 64, 1, "im2win bf16 mma"}, /* tanh */
         {DR_TYPE_F16, 0, false, true, 64, 64, "im2win fp16 depthwise"},

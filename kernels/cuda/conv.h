@@ -28,7 +28,7 @@ static inline const char *dr_cuda_conv_name(const struct dr_conv *c, enum dr_typ
         {"im2win depthwise", "im2win fp16 depthwise", "im2win bf16 depthwise"}};
     static const char *const mma[] = {"im2win tf32 mma", "im2win fp16 mma", "im2win bf16 mma"};
     return dr_cuda_conv_few(c)         ? few[c->c == c->groups && c->k == c->groups][t]
-           : t == DR_TYPE_F32 && !tf32 ? "im2win"
+           : t == DR_TYPE_F32 && !tf32 ? "im2win f32"
                                        : mma[t];
 }
 /* y = epilogue(conv(x, w)), in one of the ways that conv_way.h lists for this shape, type,
