@@ -104,9 +104,9 @@ int launch_corr(const corr &p, enum dr_type t, const void *x, const void *w, voi
             return err;
         }
     }
-    return t == DR_TYPE_F32 && !cuda->tf32
-               ? corr_f32(p, (const float *)x, (const float *)w, (float *)y, fits, cuda->stream)
-               : corr_mma(p, t, x, w, y, fits, cuda->stream);
+    return t == DR_TYPE_F32 && !cuda->tf32 ? corr_f32(p, (const float *)x, (const float *)w,
+                                                      (float *)y, fits, cuda->sms, cuda->stream)
+                                           : corr_mma(p, t, x, w, y, fits, cuda->stream);
 }
 
 void add_tap(taps *t, int at, int weight) {

@@ -1,21 +1,27 @@
-/* im2win convolution in fp32 on CUDA cores, forward and data gradient (Lu, Chu, Guo, Liu: "Im2win:
- * An Efficient Convolution Paradigm on GPU", arXiv 2306.14316), windows built tile by tile in
- * shared memory.
+/* Convolution in fp32 on CUDA cores, forward and data gradient: the implicit product of im2win's
+ * windows (Lu, Chu, Guo, Liu: "Im2win: An Efficient Convolution Paradigm on GPU", arXiv 2306.14316)
+ * and the filters, which no memory ever holds as matrices.
  *
- * A block computes TH x 16 output pixels of one image by TK filters of one group. For a chunk of
- * channels it loads, once, the window columns of its output rows: win[row][column][kh][c]. The
- * window of output (row, wo) is then the contiguous run that starts at column wo * stride, and
- * neighbouring windows overlap instead of being copied. Tap column kw of every pixel is one run of
- * Kh * c values; against it stands a slab of weights [Kh * c][TK]. A thread sums 8 (or 4) rows by 4
- * filters. The pitch of a column is odd, so that the 16 pixels of a half warp fall into different
- * banks.
+ *     rows      output pixels of one phase, in order through all images
+ *     columns   filters of one group
+ *     depth     (kw, kh, c) with c innermost: a window
+ *
+ * A block computes BM pixels by BN filters, a thread 8 x 8 of them (as many products as registers
+ * hold without spilling: 64 multiply-adds for 16 values loaded). Depth goes in steps of 16 through
+ * a ring of stages that cp.async fills: value (pixel, depth) of the windows is copied straight from
+ * where the tables of taps and of pixels say it is; outside of the image cp.async writes a zero.
+ * A thread reads four values at a time, of filters [depth][filter], of windows as `form` says.
+ *
+ * Lanes of a warp share operands: 8 groups of pixels by 4 groups of filters, even and odd lanes
+ * reading neighbouring groups of filters; every quarter of a warp then reads each bank at most
+ * once.
  *
  * The data gradient is the same kernel over dy with flipped weights, read through strides instead
  * of being repacked. With a forward stride, the rows and columns of dx fall into stride x stride
  * phases, and each phase sees only every stride-th tap: each is a correlation of stride 1 with its
  * own list of taps, so taps that the stride skips cost nothing and add nothing.
  *
- * Sums run over channel chunks, kw, kh, c in this order: the same bits on any grid. */
+ * Sums run over kw, kh, c in this order: the same bits on any grid. */
 #include "kernels/cuda/conv_corr.cuh"
 
 #include <algorithm>
@@ -23,154 +29,533 @@
 namespace dr {
 namespace {
 
-constexpr int THREADS = 256;
+constexpr int DEPTH = 16, STAGES = 3;
+constexpr int MOST_TAPS = TAPS * TAPS;
 
-template <int TH>
-__device__ void load_windows(const corr &p, const float *src, int oy0, int ox0, int c0, int cc,
-                             float *win) {
-    const int ix0 = ox0 * p.sw + p.tx.low, pairs = TH * p.cols;
-    if (cc >= 16) { /* a warp a (row, column), lanes along the channels */
-        for (int i = threadIdx.x / 32; i < pairs; i += THREADS / 32) {
-            const int row = i / p.cols, col = i - row * p.cols;
-            for (int kh = 0; kh < p.ty.n; kh++) {
-                const int iy = (oy0 + row) * p.sh + p.ty.at[kh];
-                for (int ch = threadIdx.x % 32; ch < cc; ch += 32) {
-                    win[i * p.pitch + kh * cc + ch] = source(p, src, iy, ix0 + col, c0 + ch);
-                }
-            }
-        }
-        return;
+/* How windows lie in shared memory (filters always [depth][filter]).
+ *     VALUES  [depth][pixel], copied value by value: any shape
+ *     QUADS   [pixel][depth], copied 16 bytes at a time: channels in multiples of 16 */
+enum form { VALUES, QUADS };
+
+/* WP x WF warps, each 64 pixels by 4 TN filters. Pitches are in floats: the rows that a quarter of
+ * a warp reads at once fall into different banks. */
+template <form FORM_, int WP_, int WF_, int TN_> struct shape {
+    static constexpr form FORM = FORM_;
+    static constexpr int WP = WP_, WF = WF_, TN = TN_, THREADS = 32 * WP * WF;
+    static constexpr int BM = 64 * WP, BN = 4 * TN * WF;
+    static constexpr int PITCH_M = FORM == VALUES ? BM + 4 : DEPTH + 4, PITCH_N = BN + 4;
+    static constexpr int STAGE_M = PITCH_M * (FORM == VALUES ? DEPTH : BM);
+    static constexpr int STAGE = STAGE_M + PITCH_N * DEPTH;
+    /* Of pixels and of filters, how many the block copies at once, and so the copies of a thread.
+     */
+    static constexpr int ALONG = FORM == VALUES ? DEPTH : DEPTH / 4; /* threads along the depth */
+    static constexpr int M_AT_ONCE = THREADS / ALONG, N_AT_ONCE = THREADS / DEPTH;
+    static constexpr int M_COPIES = (BM + M_AT_ONCE - 1) / M_AT_ONCE, N_COPIES = BN / N_AT_ONCE;
+    static constexpr int M_TABLE = (M_COPIES + 3) / 4 * 4, N_TABLE = (N_COPIES + 3) / 4 * 4;
+    static constexpr int PER_SM = 512 / THREADS; /* blocks, at 128 registers a thread */
+    /* A thread's pixels: its lane's first, and from there the i-th. */
+    static __device__ __forceinline__ int first_pixel(int lane) {
+        return FORM == VALUES ? lane / 2 % 8 * 4 : lane / 2 % 8;
     }
-    const int run = p.ty.n * cc;
-    for (int i = threadIdx.x; i < pairs * run; i += THREADS) {
-        const int pair = i / run, t = i - pair * run, kh = t / cc;
-        const int row = pair / p.cols, col = pair - row * p.cols;
-        win[pair * p.pitch + t] =
-            source(p, src, (oy0 + row) * p.sh + p.ty.at[kh], ix0 + col, c0 + t - kh * cc);
+    static __device__ __forceinline__ constexpr int pixel(int i) {
+        return FORM == VALUES ? i / 4 * 32 + i % 4 : 8 * i;
     }
+};
+
+struct gemm {
+    corr c;
+    int pixels; /* of the phase */
+    int steps, taps;
+    bool borders; /* some tap may fall outside of the image */
+    int along;    /* filters that lie together are copied so many at a time; 0: none do */
+};
+
+/* Where the window of a pixel begins in the image. */
+struct pixel_entry {
+    int y, x;
+};
+/* What a tap adds to it; where its weights are. */
+struct tap_entry {
+    int offset, y, x, weight;
+};
+
+/* 4 or 16 bytes, zeros where they are not inside. (The address by one instruction: the compiler
+ * would take four.) */
+template <int BYTES>
+__device__ __forceinline__ void copy(uint32_t to, const float *from, int offset, bool inside) {
+    uint64_t address;
+    asm("mad.wide.s32 %0, %1, 4, %2;" : "=l"(address) : "r"(offset), "l"(from));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(address),
+                 "n"(BYTES), "r"(inside ? BYTES : 0)
+                 : "memory");
 }
-
-/* slab[t][k]: the weights of tap column kw; lanes run along whatever lies together in memory. */
-template <int TK>
-__device__ void load_weights(const corr &p, const float *w, int k0, int kw, int c0, int cc,
-                             float *slab) {
-    const int run = p.ty.n * cc;
-    const float *const column = w + p.tx.weight[kw] * p.w_kw;
-    for (int i = threadIdx.x; i < run * TK; i += THREADS) {
-        int k, t;
-        if (p.w_c == 1) {
-            k = i / run;
-            t = i - k * run;
-        } else {
-            t = i / TK;
-            k = i - t * TK;
-        }
-        const int kh = t / cc, ch = t - kh * cc;
-        float v = 0.0f;
-        if (k0 + k < p.k) {
-            v = column[(k0 + k) * p.w_k + p.ty.weight[kh] * p.w_kh + (c0 + ch) * p.w_c];
-        }
-        slab[t * (TK + 4) + k] = v;
-    }
-}
-
-template <int TK, int RPT>
-__global__ void __launch_bounds__(THREADS)
-    corr_kernel(const corr p, const float *x, const float *w, float *y) {
-    constexpr int LANES_K = TK / 4, TH = THREADS / TW / LANES_K * RPT;
-    extern __shared__ float4 shared4[];
-    float *const slab = reinterpret_cast<float *>(shared4);
-    float *const win = slab + p.ty.n * p.cc * (TK + 4);
-    const tile at = tile_of<TH, TK>(p);
-    const float *const src = x + at.image * p.h * p.w * p.c_total + (int64_t)at.group * p.c;
-    const float *const wg = w + at.group * p.w_group;
-    const int tx = threadIdx.x % TW, ty = threadIdx.x / TW;
-    const int kq = ty % LANES_K * 4, row0 = ty / LANES_K * RPT;
-
-    float acc[RPT][4] = {};
-    for (int c0 = 0; c0 < p.c; c0 += p.cc) {
-        const int cc = min(p.cc, p.c - c0), run = p.ty.n * cc;
-        __syncthreads();
-        load_windows<TH>(p, src, at.oy, at.ox, c0, cc, win);
-        for (int kw = 0; kw < p.tx.n; kw++) {
-            __syncthreads();
-            load_weights<TK>(p, wg, at.k, kw, c0, cc, slab);
-            __syncthreads();
-            const int row = p.cols * p.pitch;
-            const float *const a =
-                win + row0 * row + (tx * p.sw + p.tx.at[kw] - p.tx.low) * p.pitch;
-#pragma unroll 2
-            for (int t = 0; t < run; t++) {
-                const float4 b = *reinterpret_cast<const float4 *>(&slab[t * (TK + 4) + kq]);
+/* N offsets at once: among the copies, each would wait for those before it. */
+template <int N> __device__ __forceinline__ void load_offsets(int (&to)[N], const int *from) {
 #pragma unroll
-                for (int r = 0; r < RPT; r++) {
-                    const float v = a[r * row + t];
-                    acc[r][0] = fmaf(v, b.x, acc[r][0]);
-                    acc[r][1] = fmaf(v, b.y, acc[r][1]);
-                    acc[r][2] = fmaf(v, b.z, acc[r][2]);
-                    acc[r][3] = fmaf(v, b.w, acc[r][3]);
+    for (int i = 0; i < N; i += 4) {
+        const int4 v = *reinterpret_cast<const int4 *>(from + i);
+        to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
+    }
+}
+__device__ __forceinline__ void copies_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int N> __device__ __forceinline__ void copies_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* What copying needs, in shared memory. Offsets are those of the rows that a thread copies, one
+ * after the other: of pixels (from the row of the block's first window), and of filters. */
+template <class S> struct tables {
+    alignas(16) int m_offset[S::M_AT_ONCE * S::M_TABLE], n_offset[S::N_AT_ONCE * S::N_TABLE];
+    pixel_entry pixel[S::BM];
+    tap_entry tap[1]; /* as many as there are */
+
+    __device__ void fill(const gemm &g, int first, int64_t row0) {
+        const corr &p = g.c;
+        for (int i = threadIdx.x; i < S::BM; i += S::THREADS) {
+            const int m = min(first + i, g.pixels - 1), line = m / p.wo, image = line / p.ho;
+            const int y = (line - image * p.ho) * p.sh, x = (m - line * p.wo) * p.sw;
+            m_offset[i % S::M_AT_ONCE * S::M_TABLE + i / S::M_AT_ONCE] =
+                (int)((((int64_t)image * p.h + y - row0) * p.w + x) * p.c_total);
+            pixel[i] = {y, x};
+        }
+        for (int i = threadIdx.x; i < S::BN; i += S::THREADS) {
+            n_offset[i % S::N_AT_ONCE * S::N_TABLE + i / S::N_AT_ONCE] = (int)(i * p.w_k);
+        }
+        for (int i = threadIdx.x; i < g.taps; i += S::THREADS) {
+            const int kw = i / p.ty.n, kh = i - kw * p.ty.n, y = p.ty.at[kh], x = p.tx.at[kw];
+            tap[i] = {(int)(((int64_t)y * p.w + x) * p.c_total), y, x,
+                      (int)(p.ty.weight[kh] * p.w_kh + p.tx.weight[kw] * p.w_kw)};
+        }
+    }
+};
+
+/* A thread's part in copying windows: one place in the depth (VALUES: one value, QUADS: four),
+ * every M_AT_ONCE-th pixel. */
+template <class S> struct copier {
+    const float *source, *weights;
+    int filters;      /* of the group, from the block's first */
+    int place, row;   /* in the step; first pixel */
+    int tap, channel; /* of the place, at the next step */
+    int loaded;       /* the tap that the following are of */
+    int offset, weight;
+    uint32_t m_inside; /* which of its pixels the tap meets inside of the image */
+
+    __device__ __forceinline__ void start(const gemm &g) {
+        place = threadIdx.x % S::ALONG * (DEPTH / S::ALONG), row = threadIdx.x / S::ALONG;
+        tap = place / g.c.c, channel = place - tap * g.c.c;
+        loaded = -1;
+    }
+    __device__ __forceinline__ void load_tap(const gemm &g, const tables<S> &t) {
+        loaded = tap;
+        m_inside = 0, offset = weight = 0;
+        if (tap >= g.taps) {
+            return;
+        }
+        const tap_entry e = t.tap[tap];
+        offset = e.offset, weight = e.weight;
+        if (!g.borders) {
+            m_inside = ~0u;
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < S::M_COPIES; i++) {
+            const pixel_entry at = t.pixel[min(row + i * S::M_AT_ONCE, S::BM - 1)];
+            const bool in = (unsigned)(at.y + e.y) < (unsigned)g.c.h &&
+                            (unsigned)(at.x + e.x) < (unsigned)g.c.w;
+            m_inside |= (uint32_t)in << i;
+        }
+    }
+    __device__ __forceinline__ void copy_pixels(const tables<S> &t, uint32_t to) {
+        constexpr int PART = S::M_TABLE % 8 ? 4 : 8, BYTES = S::FORM == VALUES ? 4 : 16;
+        constexpr int PITCH = S::FORM == VALUES ? 1 : S::PITCH_M; /* of a pixel */
+        const float *const from = source + offset + channel;
+        to += 4 * (S::FORM == VALUES ? place * S::PITCH_M + row : row * S::PITCH_M + place);
+#pragma unroll
+        for (int i0 = 0; i0 < S::M_TABLE; i0 += PART) {
+            int at[PART];
+            load_offsets(at, t.m_offset + row * S::M_TABLE + i0);
+#pragma unroll
+            for (int i = i0; i < i0 + PART && i < S::M_COPIES; i++) {
+                if (S::BM % S::M_AT_ONCE == 0 || i * S::M_AT_ONCE + row < S::BM) {
+                    copy<BYTES>(to + 4 * i * S::M_AT_ONCE * PITCH, from, at[i - i0],
+                                m_inside >> i & 1);
                 }
             }
+        }
+    }
+    /* Filters whose channels lie together: lanes run along the depth. */
+    __device__ __forceinline__ void copy_filters(const gemm &g, const tables<S> &t, uint32_t to) {
+        const int d = threadIdx.x % DEPTH, f0 = threadIdx.x / DEPTH;
+        const float *const from = weights + weight + (channel - place + d) * g.c.w_c;
+        int at[S::N_TABLE];
+        load_offsets(at, t.n_offset + f0 * S::N_TABLE);
+#pragma unroll
+        for (int i = 0; i < S::N_COPIES; i++) {
+            const int f = f0 + i * S::N_AT_ONCE;
+            copy<4>(to + 4 * (d * S::PITCH_N + f), from, at[i], f < filters && tap < g.taps);
+        }
+    }
+    /* Filters that lie together (data gradient), WIDTH at a time; all threads are at one tap. */
+    template <int WIDTH>
+    __device__ __forceinline__ void copy_filters_along(const gemm &g, uint32_t to) {
+        constexpr int AT_ONCE = S::THREADS / (S::BN / WIDTH);
+        const int f = threadIdx.x % (S::BN / WIDTH) * WIDTH, d0 = threadIdx.x / (S::BN / WIDTH);
+        const float *const from = weights + f + weight + (channel - place + d0) * g.c.w_c;
+#pragma unroll
+        for (int d = 0; d < DEPTH; d += AT_ONCE) {
+            if (DEPTH % AT_ONCE == 0 || d0 + d < DEPTH) {
+                copy<4 * WIDTH>(to + 4 * ((d0 + d) * S::PITCH_N + f), from, d * (int)g.c.w_c,
+                                f < filters);
+            }
+        }
+    }
+    /* Copies the next step into a stage. */
+    __device__ __forceinline__ void step(const gemm &g, const tables<S> &t, float *stage) {
+        if (tap != loaded) {
+            load_tap(g, t);
+        }
+        const uint32_t m = (uint32_t)__cvta_generic_to_shared(stage), n = m + 4 * S::STAGE_M;
+        copy_pixels(t, m);
+        if (g.along == 4) {
+            copy_filters_along<4>(g, n);
+        } else if (g.along == 1) {
+            copy_filters_along<1>(g, n);
+        } else {
+            copy_filters(g, t, n);
+        }
+        channel += DEPTH;
+        while (channel >= g.c.c) {
+            channel -= g.c.c;
+            tap++;
+        }
+    }
+};
+
+__device__ __forceinline__ void load4(float *to, const float *from) {
+    const float4 v = *reinterpret_cast<const float4 *>(from);
+    to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+}
+
+/* acc += the products of one stage, both operands [depth][row]. The next place in the depth is
+ * loaded while this one is multiplied. */
+template <class S>
+__device__ __forceinline__ void multiply_values(float (&acc)[8][S::TN], const float *m,
+                                                const float *n) {
+    float a[2][8], b[2][S::TN];
+    const auto load = [&](int d) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            load4(a[d % 2] + 4 * i, m + d * S::PITCH_M + i * 32);
+        }
+#pragma unroll
+        for (int i = 0; i < S::TN / 4; i++) {
+            load4(b[d % 2] + 4 * i, n + d * S::PITCH_N + i * 16);
+        }
+    };
+    load(0);
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++) {
+        if (d + 1 < DEPTH) {
+            load(d + 1);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+#pragma unroll
+            for (int j = 0; j < S::TN; j++) {
+                acc[i][j] = fmaf(a[d % 2][i], b[d % 2][j], acc[i][j]);
+            }
+        }
+    }
+}
+
+/* The same, windows [pixel][depth]: four places in the depth of eight pixels at a time. */
+template <class S>
+__device__ __forceinline__ void multiply_quads(float (&acc)[8][S::TN], const float *m,
+                                               const float *n) {
+#pragma unroll
+    for (int d0 = 0; d0 < DEPTH; d0 += 4) {
+        float a[8][4];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            load4(a[i], m + S::pixel(i) * S::PITCH_M + d0);
+        }
+#pragma unroll
+        for (int d = 0; d < 4; d++) {
+            float b[S::TN];
+#pragma unroll
+            for (int j = 0; j < S::TN; j += 4) {
+                load4(b + j, n + (d0 + d) * S::PITCH_N + j * 4);
+            }
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+#pragma unroll
+                for (int j = 0; j < S::TN; j++) {
+                    acc[i][j] = fmaf(a[i][d], b[j], acc[i][j]);
+                }
+            }
+        }
+    }
+}
+
+/* dr_finish before the activation. */
+__device__ __forceinline__ float affine(const dr_epilogue &e, dr_column c, float sum, int64_t i) {
+    const float v = e.norm_var ? fmaf(sum, c.scale, c.shift) : sum + c.shift;
+    return e.add ? v + static_cast<const float *>(e.add)[i] : v;
+}
+
+/* Where pixel `first + i` of the phase is stored: index of its first filter, -1 past the end. */
+__device__ __forceinline__ int64_t output_of(const gemm &g, int m) {
+    const corr &p = g.c;
+    if (m >= g.pixels) {
+        return -1;
+    }
+    if (p.oy_step == 1 && p.ox_step == 1) {
+        return (int64_t)m * p.k_total;
+    }
+    const int line = m / p.wo, image = line / p.ho;
+    return pixel_of(p, image, line - image * p.ho, m - line * p.wo) * p.k_total;
+}
+
+/* Four filters' sums of a pixel, stored at `at` of y: the first `count` of them. Activations but
+ * relu take their values one at a time out of shared memory, so that their code is there once a
+ * pixel. */
+__device__ __forceinline__ void store4(const dr_epilogue &e, const float *sum,
+                                       const dr_column (&column)[4], int count, int64_t at,
+                                       float *own, float *y) {
+    float v[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        v[j] = j < count ? affine(e, column[j], sum[j], at + j) : 0.0f;
+        v[j] = e.act == 1 && v[j] <= 0.0f ? 0.0f : v[j];
+    }
+    if (e.act > 1) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            own[j] = v[j];
+        }
+#pragma unroll 1
+        for (int j = 0; j < 4; j++) {
+            own[j] = dr_activate(own[j], e.act);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            v[j] = own[j];
         }
     }
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        const int64_t kk = (int64_t)at.group * p.k + at.k + kq + j;
-        if (at.k + kq + j >= p.k) {
+        if (j < count) {
+            y[at + j] = v[j];
+        }
+    }
+}
+
+/* Stores a thread's sums: its pixels from m, filters k + 0..3 and k + 16..19 of the group. */
+template <class S>
+__device__ __forceinline__ void store(const gemm &g, float (&acc)[8][S::TN], int m, int k,
+                                      int group, float *spare, float *y) {
+    const corr &p = g.c;
+    /* The common case by itself: whole float4s of pixels in order. */
+    const bool simple = p.k % 4 == 0 && p.k_total % 4 == 0 && p.oy_step == 1 && p.ox_step == 1 &&
+                        !p.e.add && p.e.act <= 1;
+    const int64_t k0 = (int64_t)group * p.k;
+#pragma unroll
+    for (int q = 0; q < S::TN / 4; q++) {
+        const int kq = k + 16 * q;
+        if (kq >= p.k) {
             continue;
         }
-        const dr_column column = dr_column_of(p.e, kk);
+        dr_column column[4];
 #pragma unroll
-        for (int r = 0; r < RPT; r++) {
-            const int oy = at.oy + row0 + r, ox = at.ox + tx;
-            if (oy < p.ho && ox < p.wo) {
-                const int64_t i = pixel_of(p, at.image, oy, ox) * p.k_total + kk;
-                y[i] = dr_finish<float>(p.e, column, acc[r][j], i);
+        for (int j = 0; j < 4; j++) {
+            column[j] = dr_column_of(p.e, k0 + min(kq + j, p.k - 1));
+        }
+        if (simple) {
+            float *const to = y + m * p.k_total + k0 + kq;
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                float4 v;
+                float *const f = &v.x;
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    f[j] = fmaf(acc[i][4 * q + j], column[j].scale, column[j].shift);
+                    f[j] = p.e.act && f[j] <= 0.0f ? 0.0f : f[j];
+                }
+                if (m + S::pixel(i) < g.pixels) {
+                    *reinterpret_cast<float4 *>(to + S::pixel(i) * p.k_total) = v;
+                }
+            }
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const int64_t pixel = output_of(g, m + S::pixel(i));
+            if (pixel >= 0) {
+                store4(p.e, &acc[i][4 * q], column, min(4, p.k - kq), pixel + k0 + kq,
+                       spare + 4 * threadIdx.x, y);
             }
         }
     }
 }
 
-size_t shared_bytes(const corr &p, int tk, int th, int cc) {
-    const size_t run = (size_t)p.ty.n * cc;
-    return sizeof(float) * (run * (tk + 4) + (size_t)th * p.cols * (run | 1));
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, S::PER_SM)
+    corr_kernel(const __grid_constant__ gemm g, const float *x, const float *w, float *y) {
+    extern __shared__ float4 shared4[];
+    const corr &p = g.c;
+    float *const stages = reinterpret_cast<float *>(shared4);
+    tables<S> &t = *reinterpret_cast<tables<S> *>(stages + STAGES * S::STAGE);
+    const int tiles_k = (p.k + S::BN - 1) / S::BN, tiles_m = (g.pixels + S::BM - 1) / S::BM;
+    const int k0 = blockIdx.x % tiles_k * S::BN, tile = blockIdx.x / tiles_k;
+    const int group = tile / tiles_m, m0 = (tile - group * tiles_m) * S::BM;
+    const int line0 = m0 / p.wo, image0 = line0 / p.ho;
+    const int64_t row0 = (int64_t)image0 * p.h + (int64_t)(line0 - image0 * p.ho) * p.sh;
+    t.fill(g, m0, row0);
+    __syncthreads();
+
+    copier<S> in;
+    in.source = x + row0 * p.w * p.c_total + (int64_t)group * p.c;
+    in.weights = w + group * p.w_group + k0 * p.w_k;
+    in.filters = p.k - k0;
+    in.start(g);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, lane_f = lane % 2 + lane / 16 * 2;
+    const int m = warp % S::WP * 64 + S::first_pixel(lane), n = warp / S::WP * 4 * S::TN;
+    const int m_at = m * (S::FORM == VALUES ? 1 : S::PITCH_M);
+    const int n_at = S::STAGE_M + n + lane_f * 4;
+
+    float acc[8][S::TN] = {};
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (s < g.steps) {
+            in.step(g, t, stages + s * S::STAGE);
+        }
+        copies_commit();
+    }
+    int read = 0, write = STAGES - 1;
+    for (int s = 0; s < g.steps; s++) {
+        copies_wait<STAGES - 2>();
+        __syncthreads();
+        if (s + STAGES - 1 < g.steps) {
+            in.step(g, t, stages + write * S::STAGE);
+        }
+        copies_commit();
+        const float *const stage = stages + read * S::STAGE;
+        if constexpr (S::FORM == VALUES) {
+            multiply_values<S>(acc, stage + m_at, stage + n_at);
+        } else {
+            multiply_quads<S>(acc, stage + m_at, stage + n_at);
+        }
+        read = read + 1 == STAGES ? 0 : read + 1;
+        write = write + 1 == STAGES ? 0 : write + 1;
+    }
+    __syncthreads();
+    store<S>(g, acc, m0 + m, k0 + n + 4 * lane_f, group, stages, y);
 }
 
-template <int TK, int RPT>
-int launch_tile(corr p, const float *x, const float *w, float *y, bool *fits, cudaStream_t s) {
-    constexpr int TH = THREADS / TW / (TK / 4) * RPT;
-    p.cols = window_columns(p);
-    p.cc = std::min(p.c, 32);
-    while (p.cc > 1 && shared_bytes(p, TK, TH, p.cc) > SHARED_WANTED) {
-        p.cc = (p.cc + 1) / 2;
-    }
-    const size_t bytes = shared_bytes(p, TK, TH, p.cc);
-    const int64_t blocks = blocks_of(p, TH, TK);
-    *fits = bytes <= SHARED_MOST && blocks <= INT32_MAX;
-    if (!*fits || blocks == 0) {
-        return cudaSuccess;
-    }
+/* ---- choice ---- */
+
+struct tile_choice {
+    int bm, bn, threads;
+    /* by form */
+    int (*launch[2])(const gemm &g, const float *x, const float *w, float *y, cudaStream_t s);
+};
+
+template <class S> int64_t blocks_of(const gemm &g) {
+    return ((int64_t)g.c.k + S::BN - 1) / S::BN * (((int64_t)g.pixels + S::BM - 1) / S::BM) *
+           g.c.groups;
+}
+
+template <class S>
+int launch_tile(const gemm &g, const float *x, const float *w, float *y, cudaStream_t s) {
+    const size_t bytes =
+        sizeof(float) * STAGES * S::STAGE + sizeof(tables<S>) + sizeof(tap_entry) * g.taps;
     const cudaError_t e = cudaFuncSetAttribute(
-        corr_kernel<TK, RPT>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SHARED_MOST);
+        corr_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SHARED_MOST);
     if (e != cudaSuccess) {
         return (int)e;
     }
-    p.pitch = (p.ty.n * p.cc) | 1;
-    corr_kernel<TK, RPT><<<(unsigned)blocks, THREADS, bytes, s>>>(p, x, w, y);
+    corr_kernel<S><<<(unsigned)blocks_of<S>(g), S::THREADS, bytes, s>>>(g, x, w, y);
     return (int)cudaGetLastError();
+}
+
+template <int WP, int WF, int TN> constexpr tile_choice tile_row() {
+    using S = shape<VALUES, WP, WF, TN>;
+    return {S::BM, S::BN, S::THREADS, {launch_tile<S>, launch_tile<shape<QUADS, WP, WF, TN>>}};
+}
+const tile_choice TILES[] = {
+    tile_row<2, 4, 8>(), /* 128 x 128: least traffic */
+    tile_row<2, 3, 8>(), /* 128 x 96: 96 filters */
+    tile_row<2, 2, 8>(), /* 128 x 64: twice as many blocks, a fuller last wave */
+    tile_row<4, 1, 8>(), /* 256 x 32 */
+    tile_row<4, 1, 4>(), /* 256 x 16: few filters */
+    tile_row<1, 2, 8>(), /* 64 x 64: few pixels */
+};
+
+/* The least work on the busiest multiprocessor: its blocks times the size of one; fewer than 8
+ * warps on it do not keep it busy. */
+const tile_choice &choose(const gemm &g, int sms) {
+    const tile_choice *best = nullptr;
+    double least = 0.0;
+    for (const tile_choice &t : TILES) {
+        const int64_t blocks = ((int64_t)g.c.k + t.bn - 1) / t.bn *
+                               (((int64_t)g.pixels + t.bm - 1) / t.bm) * g.c.groups;
+        const int64_t busiest = (blocks + sms - 1) / sms;
+        const int warps = (int)std::min<int64_t>(busiest * t.threads / 32, 8);
+        const double copied = 1.0 + 6.0 / t.bm + 6.0 / t.bn; /* copies beside the products */
+        const double time = (double)busiest * t.bm * t.bn * copied * (warps < 8 ? 1.25 : 1.0);
+        if (!best || time < least) {
+            best = &t, least = time;
+        }
+    }
+    return *best;
 }
 
 } // namespace
 
-/* Fewer filters, taller tiles: the threads are always 256. */
-int corr_f32(const corr &p, const float *x, const float *w, float *y, bool *fits, cudaStream_t s) {
-    if (p.k <= 16) {
-        return launch_tile<16, 4>(p, x, w, y, fits, s);
+int corr_f32(const corr &p, const float *x, const float *w, float *y, bool *fits, int sms,
+             cudaStream_t s) {
+    gemm g = {};
+    g.c = p;
+    const int64_t pixels = (int64_t)p.n * p.ho * p.wo, image = (int64_t)p.h * p.w * p.c_total;
+    if (pixels == 0 || p.k == 0) {
+        *fits = true;
+        return cudaSuccess;
     }
-    if (p.k <= 32) {
-        return launch_tile<32, 8>(p, x, w, y, fits, s);
+    g.taps = p.ty.n * p.tx.n;
+    const int64_t depth = (int64_t)g.taps * p.c;
+    /* Offsets from a block's first row are ints: a block meets 256 pixels, so this many rows, or,
+     * if one image ends among them, this many images. */
+    const int64_t rows = std::min<int64_t>((256 / p.wo + 2) * (int64_t)p.sh, p.h) * p.w * p.c_total;
+    const int64_t images = std::min<int64_t>(256 / ((int64_t)p.ho * p.wo) + 1, p.n - 1) * image;
+    const int64_t reach =
+        std::max<int64_t>(std::abs((int64_t)p.ty.low), std::abs((int64_t)p.ty.high)) * p.w *
+            p.c_total +
+        (int64_t)(p.w + std::abs((int64_t)p.tx.low) + std::abs((int64_t)p.tx.high)) * p.c_total;
+    const int64_t weights = p.w_k * p.k + p.w_c * p.c + p.w_kh * TAPS + p.w_kw * TAPS;
+    *fits = pixels < INT32_MAX - 256 && depth < INT32_MAX / 2 && weights < INT32_MAX &&
+            (p.n > 1 ? images + image : rows) + reach < INT32_MAX && g.taps <= MOST_TAPS;
+    if (!*fits) {
+        return cudaSuccess;
     }
-    return launch_tile<64, 8>(p, x, w, y, fits, s);
+    g.pixels = (int)pixels;
+    g.steps = (int)((depth + DEPTH - 1) / DEPTH);
+    g.borders = p.ty.low < 0 || p.tx.low < 0 || (int64_t)(p.ho - 1) * p.sh + p.ty.high >= p.h ||
+                (int64_t)(p.wo - 1) * p.sw + p.tx.high >= p.w;
+    const tile_choice &t = choose(g, sms);
+    const int64_t blocks =
+        ((int64_t)p.k + t.bn - 1) / t.bn * ((pixels + t.bm - 1) / t.bm) * p.groups;
+    *fits = blocks <= INT32_MAX;
+    if (!*fits) {
+        return cudaSuccess;
+    }
+    const bool sixteen = p.c % DEPTH == 0;
+    const bool aligned = (uintptr_t)w % 16 == 0 && p.k % 4 == 0 && p.w_c % 4 == 0 &&
+                         p.w_kw % 4 == 0 && p.w_kh % 4 == 0 && p.w_group % 4 == 0;
+    g.along = p.w_k != 1 || p.w_c == 1 || !sixteen ? 0 : aligned ? 4 : 1;
+    const bool quads = sixteen && p.c_total % 4 == 0 && (uintptr_t)x % 16 == 0;
+    return t.launch[quads ? QUADS : VALUES](g, x, w, y, s);
 }
 
 } // namespace dr
