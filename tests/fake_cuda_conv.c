@@ -144,6 +144,67 @@ static void table(struct lab *l) {
     }
 }
 
+/* CONV-07: every pair of channel counts, in one group, a group a channel, odd groups. */
+static void channel_counts(struct lab *l) {
+    static const int64_t count[] = {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 33};
+    for (size_t i = 0; i < DR_COUNT(count); i++) {
+        for (size_t j = 0; j < DR_COUNT(count); j++) {
+            const int64_t c = count[i], k = count[j];
+            struct dr_conv s = C(.n = 2, .h = 4, .w = 5, .c = c, .k = k, .kh = 3, .kw = 3, .pt = 1);
+            check_conv(l, s, DR_ACT_NONE, true);
+            const int64_t groups[] = {3, 5, c};
+            for (size_t g = 0; g < DR_COUNT(groups); g++) {
+                s.groups = groups[g];
+                if (c % s.groups == 0 && k % s.groups == 0 && s.groups > 1) {
+                    check_conv(l, s, DR_ACT_RELU, false);
+                }
+            }
+        }
+    }
+}
+
+/* Where Tensor core and depthwise kernels change their ways: 16 bytes of channels at a time, chunks
+ * of 128 bytes, tiles of 32, 64 and 128 filters, boxes of several small images, taps that take
+ * several turns, whole windows in registers. */
+static void kernel_edges(struct lab *l) {
+    const struct dr_conv row[] = {
+        C(.n = 9, .h = 5, .w = 5, .c = 8, .k = 8, .kh = 3, .kw = 3),
+        C(.n = 9, .h = 5, .w = 5, .c = 16, .k = 32, .kh = 3, .kw = 3, .pt = 1, .pl = 1),
+        C(.n = 5, .h = 6, .w = 7, .c = 24, .k = 40, .kh = 3, .kw = 3, .pt = 1, .pr = 1),
+        C(.n = 4, .h = 4, .w = 4, .c = 32, .k = 64, .kh = 3, .kw = 3),
+        C(.n = 3, .h = 5, .w = 4, .c = 40, .k = 72, .kh = 2, .kw = 3),
+        C(.n = 3, .h = 4, .w = 4, .c = 64, .k = 128, .kh = 3, .kw = 3, .pt = 1, .pb = 1),
+        C(.n = 2, .h = 4, .w = 3, .c = 72, .k = 136, .kh = 3, .kw = 2),
+        C(.n = 2, .h = 3, .w = 3, .c = 96, .k = 24, .kh = 3, .kw = 3, .pl = 1),
+        C(.n = 3, .h = 3, .w = 3, .c = 136, .k = 64, .kh = 2, .kw = 2),
+        C(.n = 7, .h = 3, .w = 3, .c = 256, .k = 40, .kh = 1, .kw = 1),
+        C(.n = 2, .h = 9, .w = 9, .c = 264, .k = 8, .kh = 1, .kw = 1, .sh = 2, .sw = 2),
+        C(.n = 2, .h = 9, .w = 10, .c = 16, .k = 16, .kh = 3, .kw = 3, .sh = 2, .sw = 2, .dh = 2,
+          .dw = 2, .pt = 2),
+        C(.n = 1, .h = 33, .w = 35, .c = 8, .k = 16, .kh = 7, .kw = 7, .sh = 2, .sw = 2, .pt = 3,
+          .pl = 3),
+        C(.n = 2, .h = 14, .w = 14, .c = 4, .k = 4, .kh = 11, .kw = 3),
+        C(.n = 2, .h = 12, .w = 12, .c = 6, .k = 10, .kh = 9, .kw = 3),
+        C(.n = 1, .h = 4, .w = 4, .c = 96, .k = 96, .kh = 3, .kw = 3, .groups = 4),
+        C(.n = 2, .h = 9, .w = 11, .c = 64, .k = 64, .kh = 3, .kw = 3, .groups = 64, .pt = 1,
+          .pl = 1, .pb = 1, .pr = 1),
+        C(.n = 2, .h = 9, .w = 12, .c = 36, .k = 36, .kh = 5, .kw = 5, .groups = 36, .pt = 2,
+          .pl = 2),
+        C(.n = 2, .h = 9, .w = 13, .c = 34, .k = 34, .kh = 3, .kw = 3, .groups = 34, .sh = 2,
+          .sw = 2, .pt = 1, .pl = 1),
+        C(.n = 2, .h = 11, .w = 13, .c = 132, .k = 132, .kh = 5, .kw = 5, .groups = 132, .sh = 2,
+          .sw = 2, .pt = 2, .pl = 2),
+        C(.n = 2, .h = 9, .w = 9, .c = 8, .k = 8, .kh = 3, .kw = 9, .groups = 8, .pl = 4),
+        C(.n = 2, .h = 7, .w = 9, .c = 64, .k = 64, .kh = 3, .kw = 3, .groups = 16, .pt = 1),
+        C(.n = 2, .h = 7, .w = 9, .c = 32, .k = 64, .kh = 3, .kw = 3, .groups = 8, .sh = 2),
+        C(.n = 2, .h = 7, .w = 9, .c = 64, .k = 32, .kh = 3, .kw = 3, .groups = 8, .pt = 1),
+        C(.n = 2, .h = 7, .w = 9, .c = 18, .k = 54, .kh = 3, .kw = 3, .groups = 9, .dh = 2),
+    };
+    for (size_t i = 0; i < DR_COUNT(row); i++) {
+        check_conv(l, row[i], (int)(i % 3), i % 2 == 0);
+    }
+}
+
 /* Outputs of tile - 1, tile and tile + 1 rows, columns and filters. */
 static void tails(struct lab *l) {
     static const int64_t wo[] = {15, 16, 17, 33}, ho[] = {3, 4, 5, 8, 9, 17}, k[] = {63, 64, 65};
@@ -401,7 +462,9 @@ void lab_conv_cases(struct lab *l) {
     conv_01_to_05(l);
     conv_07(l);
     conv_13(l);
+    channel_counts(l);
     table(l);
+    kernel_edges(l);
     tails(l);
     not_finite(l);
     random_shapes(l, 200);
