@@ -3,8 +3,8 @@
  *
  *     conv12 [f16|bf16|tf32|f32] [LAYER ...]
  *
- * cuDNN is the best of every engine configuration its heuristics (both modes and the fallback list)
- * and its list of engines give, whatever workspace it wants. Each result is first compared with the
+ * cuDNN is the best of every engine configuration that its heuristics give (both modes and the
+ * fallback list), whatever workspace it wants. Each result is first compared with the
  * definition in double (outputs poisoned before). Then graphs of 20 launches are timed in turns,
  * with pauses of 30 ms, for the card's clock falls under load and whoever ran second would lose;
  * the median of 7 counts. The floor is what the card's measured rates allow: 4.27 TB/s, 748 (fp16,
