@@ -175,11 +175,6 @@ static struct dr_cost cost_of(const struct dr_graph *g, const struct dr_node *n,
                       2.0 * (double)dr_elements(y) * (double)(a->kernel[0] * a->kernel[1]) * cg);
 }
 
-static const char *im2win_name(const struct dr_graph *g, const struct dr_node *n,
-                               const struct dr_conv *s, bool cuda) {
-    return cuda ? dr_cuda_conv_name(s, dr_type_of(dr_node_in(g, n, 0)), g->tf32) : "im2win";
-}
-
 /* ---- forward: x, weight[, bias] -> y ---- */
 static struct dr_cost conv2d_cost(const struct dr_graph *g, const struct dr_node *n) {
     return cost_of(g, n, dr_node_out(g, n, 0));
@@ -231,8 +226,8 @@ static struct dr_cost dgrad_cost(const struct dr_graph *g, const struct dr_node 
 }
 static struct dr_choice dgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
-    return (struct dr_choice){.workspace_bytes = cuda ? 0 : dr_conv_dgrad_workspace(&s),
-                              .kernel = im2win_name(g, n, &s, cuda)};
+    return dr_conv_choice(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_CONV_DGRAD, cuda,
+                          cuda ? 0 : dr_conv_dgrad_workspace(&s));
 }
 static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
@@ -257,9 +252,8 @@ static struct dr_cost wgrad_cost(const struct dr_graph *g, const struct dr_node 
 }
 static struct dr_choice wgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_in(g, n, 1));
-    return (struct dr_choice){.workspace_bytes =
-                                  cuda ? dr_cuda_conv_wgrad_bytes(&s) : dr_conv_wgrad_workspace(&s),
-                              .kernel = im2win_name(g, n, &s, cuda)};
+    return dr_conv_choice(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_CONV_WGRAD, cuda,
+                          cuda ? dr_cuda_conv_wgrad_bytes(&s) : dr_conv_wgrad_workspace(&s));
 }
 static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0), dr_launch_in(l, 1));

@@ -1,13 +1,26 @@
 /* See conv_ways.h. */
 #include "ops/conv_ways.h"
 
-#include "kernels/cuda/conv_way.h"
+static struct dr_conv_card card_of(const struct dr_graph *g) {
+    return (struct dr_conv_card){
+        .arch = g->device.arch, .sms = g->device.sms, .hopper = g->device.hopper, .tf32 = g->tf32};
+}
+
+struct dr_choice dr_conv_choice(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t,
+                                enum dr_conv_pass pass, bool cuda, int64_t workspace_bytes) {
+    const struct dr_conv_card card = card_of(g);
+    if (!cuda) {
+        return (struct dr_choice){.workspace_bytes = workspace_bytes, .kernel = "im2win"};
+    }
+    const struct dr_conv_way w = dr_cuda_conv_generic_way(c, t, pass, &card);
+    return (struct dr_choice){
+        .workspace_bytes = workspace_bytes, .kernel = dr_strdup(g->arena, w.name), .us = w.us};
+}
 
 uint32_t dr_conv_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t, int act,
                       struct dr_choice *way) {
     struct dr_conv_way w[DR_CONV_WAYS];
-    const struct dr_conv_card card = {
-        .arch = g->device.arch, .sms = g->device.sms, .hopper = g->device.hopper, .tf32 = g->tf32};
+    const struct dr_conv_card card = card_of(g);
     char text[200];
     _Static_assert((int)DR_CONV_WAYS <= (int)DR_WAYS, "a node has room for them");
     const int n = dr_cuda_conv_ways(c, t, act, &card, w);

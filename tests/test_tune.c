@@ -132,7 +132,7 @@ Test(tune, what_no_row_computes_is_generic) {
         const char *name;
     } cases[] = {
         {DR_TYPE_F32, 0, true, false, 64, 1, "im2win tf32 mma"},
-        {DR_TYPE_F32, 0, false, true, 64, 1, "im2win f32"},
+        {DR_TYPE_F32, 0, false, true, 64, 1, "im2win f32 128x64"},
         {DR_TYPE_F16, 0, false, false, 64, 1, "im2win fp16 mma"},
         {DR_TYPE_BF16, 2, false, true, 64, 1, "im2win bf16 mma"}, /* tanh */
         {DR_TYPE_F16, 0, false, true, 64, 64, "im2win fp16 depthwise"},
@@ -151,6 +151,24 @@ Test(tune, what_no_row_computes_is_generic) {
         cr_expect_eq(dr_cuda_conv_ways(&c, (enum dr_type)cases[i].t, cases[i].act, &on, way), 1);
         cr_expect_str_eq(way[0].name, cases[i].name);
         cr_expect_eq(way[0].workspace_bytes, 0);
+    }
+}
+
+/* 54 x 54 outputs of 64 filters; dgrad: 56 x 56 of 96 channels. */
+Test(tune, generic_kernels_have_names) {
+    struct layer l = layers[4];
+    l.c = 96;
+    const struct dr_conv c = conv_of(&l);
+    struct dr_conv_card on = card;
+    static const char *const want[2][3] = {
+        {"im2win f32 128x64", "im2win f32 128x96", "im2win f32"},
+        {"im2win tf32 mma", "im2win tf32 mma", "im2win tf32 mma"}};
+    for (int i = 0; i < 6; i++) {
+        on.tf32 = i / 3;
+        const struct dr_conv_way w =
+            dr_cuda_conv_generic_way(&c, DR_TYPE_F32, (enum dr_conv_pass)(i % 3), &on);
+        cr_expect_str_eq(w.name, want[i / 3][i % 3]);
+        cr_expect_gt(w.us, 0);
     }
 }
 

@@ -23,6 +23,7 @@
  *
  * Sums run over kw, kh, c in this order: the same bits on any grid. */
 #include "kernels/cuda/conv_corr.cuh"
+#include "kernels/cuda/conv_f32_tile.h"
 
 #include <algorithm>
 
@@ -456,9 +457,8 @@ __global__ void __launch_bounds__(S::THREADS, S::PER_SM)
 
 /* ---- choice ---- */
 
-struct tile_choice {
-    int bm, bn, threads;
-    /* by form */
+/* By form. */
+struct launchers {
     int (*launch[2])(const gemm &g, const float *x, const float *w, float *y, cudaStream_t s);
 };
 
@@ -480,37 +480,10 @@ int launch_tile(const gemm &g, const float *x, const float *w, float *y, cudaStr
     return (int)cudaGetLastError();
 }
 
-template <int WP, int WF, int TN> constexpr tile_choice tile_row() {
-    using S = shape<VALUES, WP, WF, TN>;
-    return {S::BM, S::BN, S::THREADS, {launch_tile<S>, launch_tile<shape<QUADS, WP, WF, TN>>}};
-}
-const tile_choice TILES[] = {
-    tile_row<2, 4, 8>(), /* 128 x 128: least traffic */
-    tile_row<2, 3, 8>(), /* 128 x 96: 96 filters */
-    tile_row<2, 2, 8>(), /* 128 x 64: twice as many blocks, a fuller last wave */
-    tile_row<4, 1, 8>(), /* 256 x 32 */
-    tile_row<4, 1, 4>(), /* 256 x 16: few filters */
-    tile_row<1, 2, 8>(), /* 64 x 64: few pixels */
-};
-
-/* The least work on the busiest multiprocessor: its blocks times the size of one; fewer than 8
- * warps on it do not keep it busy. */
-const tile_choice &choose(const gemm &g, int sms) {
-    const tile_choice *best = nullptr;
-    double least = 0.0;
-    for (const tile_choice &t : TILES) {
-        const int64_t blocks = ((int64_t)g.c.k + t.bn - 1) / t.bn *
-                               (((int64_t)g.pixels + t.bm - 1) / t.bm) * g.c.groups;
-        const int64_t busiest = (blocks + sms - 1) / sms;
-        const int warps = (int)std::min<int64_t>(busiest * t.threads / 32, 8);
-        const double copied = 1.0 + 6.0 / t.bm + 6.0 / t.bn; /* copies beside the products */
-        const double time = (double)busiest * t.bm * t.bn * copied * (warps < 8 ? 1.25 : 1.0);
-        if (!best || time < least) {
-            best = &t, least = time;
-        }
-    }
-    return *best;
-}
+#define DR_F32_ROW(wp, wf, tn, name)                                                               \
+    {{launch_tile<shape<VALUES, wp, wf, tn>>, launch_tile<shape<QUADS, wp, wf, tn>>}},
+const launchers TILES[] = {DR_F32_TILES(DR_F32_ROW)};
+#undef DR_F32_ROW
 
 } // namespace
 
@@ -543,7 +516,8 @@ int corr_f32(const corr &p, const float *x, const float *w, float *y, bool *fits
     g.steps = (int)((depth + DEPTH - 1) / DEPTH);
     g.borders = p.ty.low < 0 || p.tx.low < 0 || (int64_t)(p.ho - 1) * p.sh + p.ty.high >= p.h ||
                 (int64_t)(p.wo - 1) * p.sw + p.tx.high >= p.w;
-    const tile_choice &t = choose(g, sms);
+    dr_f32_tile t;
+    const int row = dr_f32_tile_of(pixels, p.k, p.groups, sms, &t);
     const int64_t blocks =
         ((int64_t)p.k + t.bn - 1) / t.bn * ((pixels + t.bm - 1) / t.bm) * p.groups;
     *fits = blocks <= INT32_MAX;
@@ -555,7 +529,7 @@ int corr_f32(const corr &p, const float *x, const float *w, float *y, bool *fits
                          p.w_kw % 4 == 0 && p.w_kh % 4 == 0 && p.w_group % 4 == 0;
     g.along = p.w_k != 1 || p.w_c == 1 || !sixteen ? 0 : aligned ? 4 : 1;
     const bool quads = sixteen && p.c_total % 4 == 0 && (uintptr_t)x % 16 == 0;
-    return t.launch[quads ? QUADS : VALUES](g, x, w, y, s);
+    return TILES[row].launch[quads ? QUADS : VALUES](g, x, w, y, s);
 }
 
 } // namespace dr

@@ -1,6 +1,7 @@
 /* The candidates for a forward convolution, in the cost model's order. See conv_way.h. */
 #include "kernels/cuda/conv_way.h"
 #include "kernels/cuda/conv.h"
+#include "kernels/cuda/conv_f32_tile.h"
 #include "kernels/cuda/conv_table.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,31 +11,48 @@
 #define MEMORY_BYTES_US 4.0e6 /* DRAM of an H200 */
 #define LAUNCH_US 3.0
 
+static int sms_of(const struct dr_conv_card *card) {
+    return card->sms > 0 ? card->sms : 1;
+}
+
 static const char *type_name(enum dr_type t, bool tf32) {
     return t == DR_TYPE_F16 ? "fp16" : t == DR_TYPE_BF16 ? "bf16" : tf32 ? "tf32" : "f32";
 }
 
-/* A rough figure, for people: the generic kernels reach about two thirds of the CUDA cores' 256
- * flops a clock, and a quarter of what wgmma does (4096 in halves, 2048 in tf32). */
-static double rough_us(const struct dr_conv *c, enum dr_type t, const struct dr_conv_card *card,
-                       double flops_a_clock) {
+/* The generic kernels reach about two thirds of the CUDA cores' 256 flops a clock, and a quarter of
+ * what wgmma does (4096 in halves, 2048 in tf32). */
+static double generic_us(const struct dr_conv *c, enum dr_type t, const struct dr_conv_card *card) {
+    const bool cores = dr_cuda_conv_few(c) || (t == DR_TYPE_F32 && !card->tf32);
+    const double rate = cores ? 256 * 0.66 : (t == DR_TYPE_F32 ? 2048 : 4096) * 0.25;
     const double pixels = (double)c->n * (double)(c->ho * c->wo);
     const double depth = (double)(c->kh * c->kw) * (double)(c->c / c->groups);
     const double bytes = dr_type_bytes(t) * ((double)c->n * (double)(c->h * c->w) * (double)c->c +
                                              pixels * (double)c->k + (double)c->k * depth);
-    const double sms = card->sms > 0 ? card->sms : 1;
-    const double busy = 2.0 * pixels * (double)c->k * depth / (flops_a_clock * sms * MHZ);
+    const double busy = 2.0 * pixels * (double)c->k * depth / (rate * sms_of(card) * MHZ);
     const double memory = bytes / MEMORY_BYTES_US;
     return LAUNCH_US + (busy > memory ? busy : memory);
 }
 
-static struct dr_conv_way generic(const struct dr_conv *c, enum dr_type t,
-                                  const struct dr_conv_card *card) {
+/* dgrad of a stride is a correlation for each of its phases; the first is the largest. */
+static const char *f32_tile(const struct dr_conv *c, enum dr_conv_pass pass,
+                            const struct dr_conv_card *card) {
+    const bool back = pass == DR_CONV_DGRAD;
+    const int64_t h = back ? (c->h + c->sh - 1) / c->sh : c->ho;
+    const int64_t w = back ? (c->w + c->sw - 1) / c->sw : c->wo;
+    struct dr_f32_tile tile;
+    dr_f32_tile_of(c->n * h * w, (back ? c->c : c->k) / c->groups, c->groups, sms_of(card), &tile);
+    return tile.name;
+}
+
+struct dr_conv_way dr_cuda_conv_generic_way(const struct dr_conv *c, enum dr_type t,
+                                            enum dr_conv_pass pass,
+                                            const struct dr_conv_card *card) {
     struct dr_conv_way w = {.way = DR_CONV_GENERIC, .reason = "right for every shape and card"};
-    const bool cores = dr_cuda_conv_few(c) || (t == DR_TYPE_F32 && !card->tf32);
-    const double rate = cores ? 256 * 0.66 : (t == DR_TYPE_F32 ? 2048 : 4096) * 0.25;
-    snprintf(w.name, sizeof w.name, "%s", dr_cuda_conv_name(c, t, card->tf32));
-    w.us = rough_us(c, t, card, rate);
+    const bool tiles =
+        t == DR_TYPE_F32 && !card->tf32 && pass != DR_CONV_WGRAD && !dr_cuda_conv_few(c);
+    snprintf(w.name, sizeof w.name, "%s%s%s", dr_cuda_conv_name(c, t, card->tf32), tiles ? " " : "",
+             tiles ? f32_tile(c, pass, card) : "");
+    w.us = generic_us(c, t, card);
     return w;
 }
 
@@ -71,7 +89,7 @@ int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
         by_rows(c, t, card, way, &n);
     }
     qsort(way, (size_t)n, sizeof *way, cheaper);
-    way[n++] = generic(c, t, card);
+    way[n++] = dr_cuda_conv_generic_way(c, t, DR_CONV_FPROP, card);
     return n;
 }
 

@@ -45,6 +45,11 @@ static inline bool dr_cuda_conv_hopper_acts(int act) {
  */
 int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
                       const struct dr_conv_card *card, struct dr_conv_way *way);
+/* The generic kernels of a pass: their name, and, roughly, what they take. */
+enum dr_conv_pass { DR_CONV_FPROP, DR_CONV_DGRAD, DR_CONV_WGRAD };
+struct dr_conv_way dr_cuda_conv_generic_way(const struct dr_conv *c, enum dr_type t,
+                                            enum dr_conv_pass pass,
+                                            const struct dr_conv_card *card);
 /* Whether this program's kernels of wgmma and TMA can run on the current device, a Hopper. */
 bool dr_cuda_conv_hopper_runs(void);
 /* All that the choice depends on beside the card, as text: "fp16 128x28x28x128, 128 of 3x3". */
