@@ -1,0 +1,440 @@
+/* Forward convolution of images with 1 to 8 channels on Hopper (wgmma, sm_90a): fp16, bf16, or fp32
+ * rounded to tf32; sums in fp32. First layers have too few channels for TMA boxes and swizzled
+ * operands, so this kernel keeps im2win's windows in shared memory in a form from which a thread
+ * reads its part of the A operand with one instruction a pixel.
+ *
+ * Roles: a warpgroups, two fill: they widen rows of x into shared memory (two buffers); three
+ * multiply; the filters of the block lie in shared memory as B, packed at the start, for all its
+ * tiles. M = 64 output pixels, any 64 that follow each other in y (rows and images may end among
+ * them: A comes from registers, so every row of it has an address of its own), N = 32, 48, 64 or 96
+ * filters.
+ *
+ * 16-bit types. A pixel in shared memory has 4 slots (8 bytes), whatever C:
+ *     C = 1     x[h][w], x[h + 1][w], x[h + 2][w], x[h + 3][w]: four rows, the window tensor of
+ * im2win C = 2     both channels of x[h][w], then of x[h + 1][w] C = 3, 4  the channels, then 0 C
+ * = 5..8  rows come twice: channels 0 to 3, then the others, then 0 A step of depth 16 is 4
+ * neighbouring pixels of a row: lane t of a quad reads pixel t (8 bytes), slots 0 and 1 as depth 2t
+ * and 2t + 1, slots 2 and 3 as depth 8 + 2t and 9 + 2t; B is packed in this order. tf32: a row of x
+ * as it is; a step of depth 8 is 8 values of the run of kw * C that a window has in a row, lane t
+ * reads values t and t + 4.
+ *
+ * A window's last step reaches past the window: there A's registers are masked to 0, so that an
+ * infinity beside the window does not meet a weight of 0. Padding is zeros in shared memory.
+ *
+ * Sums run over rows, then along a row: the same bits on any grid. */
+#include "kernels/cuda/conv_small.h"
+#include "kernels/cuda/conv_small.cuh"
+
+#include <algorithm>
+#include <climits>
+
+namespace dr {
+namespace {
+
+/* ---- multiplying ---- */
+
+template <class T, int J> struct fragments {
+    uint32_t a[J][4];
+    /* Step row `row` of the windows at lo and hi (the two pixels of this lane). */
+    __device__ __forceinline__ void load(const uint8_t *lo, const uint8_t *hi, uint2 keep,
+                                         uint2 keep_last) {
+#pragma unroll
+        for (int j = 0; j < J; j++) {
+            form<T>::load(a[j], lo + j * 32, hi + j * 32);
+            const uint2 m =
+                j == J - 1 ? make_uint2(keep.x & keep_last.x, keep.y & keep_last.y) : keep;
+            a[j][0] &= m.x, a[j][1] &= m.x, a[j][2] &= m.y, a[j][3] &= m.y;
+            /* Nothing of this may sink below the fence: ptxas would serialize the products. */
+            asm volatile("" : "+r"(a[j][0]), "+r"(a[j][1]), "+r"(a[j][2]), "+r"(a[j][3])::"memory");
+        }
+    }
+    template <int N>
+    __device__ __forceinline__ void multiply(float (&d)[N / 2], uint64_t b, int row) {
+        b += (uint32_t)(row * (J * N * 2));
+        ptx::product_fence();
+#pragma unroll
+        for (int j = 0; j < J; j++) {
+            ptx::product<T, N>::rs(d, a[j], b + (uint32_t)(j * N * 2), row > 0 || j > 0);
+        }
+        ptx::product_commit();
+    }
+};
+
+/* d = the 64 windows of which this lane has those at lo and hi, by N filters. While the steps of
+ * one row are multiplied, the next row's fragments are loaded. */
+template <class T, int N, int J>
+__device__ __forceinline__ void windows(float (&d)[N / 2], const small &p, const uint8_t *lo,
+                                        const uint8_t *hi, uint64_t b, uint2 last_row,
+                                        uint2 last_step) {
+    const uint2 all = make_uint2(~0u, ~0u);
+    const int step = p.pitch * p.stack;
+    fragments<T, J> f, g;
+    f.load(lo, hi, p.rows == 1 ? last_row : all, last_step);
+    int row = 0;
+    for (; row + 2 <= p.rows; row += 2) { /* (a break in it, and ptxas serializes the products) */
+        f.template multiply<N>(d, b, row);
+        ptx::product_wait<1>(); /* g is free */
+        lo += step, hi += step;
+        g.load(lo, hi, row + 2 == p.rows ? last_row : all, last_step);
+        g.template multiply<N>(d, b, row + 1);
+        ptx::product_wait<1>();
+        if (row + 2 < p.rows) {
+            lo += step, hi += step;
+            f.load(lo, hi, row + 3 == p.rows ? last_row : all, last_step);
+        }
+    }
+    if (row < p.rows) {
+        f.template multiply<N>(d, b, row);
+    }
+    ptx::product_wait<0>();
+}
+
+/* dr_finish before the activation, of 16 bytes of y: filters k, k + 1, ... of a pixel. */
+template <class T>
+__device__ __forceinline__ void affine(const dr_epilogue &e, float (&v)[form<T>::STORE],
+                                       const float *scale, const float *shift, int64_t at) {
+    constexpr int V = form<T>::STORE;
+    if (e.bias || e.norm_var) {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            v[i] = fmaf(v[i], scale[i], shift[i]);
+        }
+    }
+    if (e.add) {
+        const uint8_t *const add = static_cast<const uint8_t *>(e.add) + at * (16 / V);
+        const uint4 a = __ldg(reinterpret_cast<const uint4 *>(add));
+        const uint32_t word[4] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if constexpr (V == 4) {
+                v[i] += __uint_as_float(word[i]);
+            } else {
+                const float2 two = T::unpack(word[i]);
+                v[2 * i] += two.x, v[2 * i + 1] += two.y;
+            }
+        }
+    }
+}
+template <class T>
+__device__ __forceinline__ void store(const float (&v)[form<T>::STORE], int64_t at, void *y) {
+    if constexpr (form<T>::STORE == 4) {
+        *reinterpret_cast<float4 *>(static_cast<float *>(y) + at) =
+            make_float4(v[0], v[1], v[2], v[3]);
+    } else {
+        *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(y) + at) = make_uint4(
+            T::pack(v[0], v[1]), T::pack(v[2], v[3]), T::pack(v[4], v[5]), T::pack(v[6], v[7]));
+    }
+}
+
+/* This lane's two pixels, `pixel` and pixel + 8, if they are before `to`. */
+template <class T, int N>
+__device__ __forceinline__ void finish(const small &p, const float (&d)[N / 2], uint32_t pixel,
+                                       uint32_t to, int k0, const float *scale, const float *shift,
+                                       void *y) {
+    constexpr int V = form<T>::STORE;
+    const int t = threadIdx.x % 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const uint32_t at = pixel + 8 * h;
+        if (at >= to) {
+            continue;
+        }
+#pragma unroll
+        for (int q = 0; q < N / (4 * V); q++) {
+            const int k = q * 4 * V + t * V;
+            const int64_t to_y = (int64_t)at * p.k + k0 + k;
+            float v[V];
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                v[i] = d[(q * V / 2 + i / 2) * 4 + 2 * h + i % 2];
+            }
+            if (k0 + k >= p.k) {
+                continue;
+            }
+            affine<T>(p.e, v, scale + k, shift + k, to_y);
+            if (p.e.act) { /* relu or leaky_relu: no other is let in */
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    v[i] = p.e.act == 1 ? (v[i] <= 0.0f ? 0.0f : v[i])
+                                        : dr_leaky_relu(v[i], DR_LEAKY_SLOPE);
+                }
+            }
+            store<T>(v, to_y, y);
+        }
+    }
+}
+
+/* Where things lie in shared memory. */
+struct memory {
+    uint8_t *filters, *buffers;
+    float *scale, *shift;
+    uint32_t full, empty; /* two barriers each */
+};
+template <int N, int J> __device__ __forceinline__ memory layout(const small &p, uint8_t *shared) {
+    memory m;
+    m.filters = shared;
+    m.buffers = shared + p.rows * J * N * 32;
+    m.scale = reinterpret_cast<float *>(m.buffers + 2 * p.buffer), m.shift = m.scale + N;
+    m.full = ptx::shared_address(m.shift + N), m.empty = m.full + 16;
+    return m;
+}
+
+template <class T>
+__device__ __forceinline__ void filler(const small &p, const memory &m, int first, int step,
+                                       const void *x) {
+    int b = 0, phase = 0;
+    for (int tile = first; tile < p.tiles; tile += step) {
+        const range pixels = pixels_of(p, tile);
+        const int row = row_of(p, pixels.from / p.wo), last = row_of(p, (pixels.to - 1) / p.wo);
+        const int rows = (last - row + (p.rows / p.parts - 1) * p.stack + 1) * p.parts;
+        ptx::barrier_wait(m.empty + 8 * b, phase ^ 1);
+        fill<T>(p, x, row, rows, m.buffers + b * p.buffer);
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) {
+            ptx::barrier_arrive(m.full + 8 * b);
+        }
+        phase ^= b, b ^= 1;
+    }
+}
+
+template <class T, int N, int J>
+__device__ __forceinline__ void multiplier(const small &p, const memory &m, int first, int step,
+                                           int k0, void *y) {
+    const int lane = threadIdx.x % 32, t = lane % 4;
+    const int group = threadIdx.x / 128 - FILLERS, in_group = threadIdx.x / 32 % 4 * 16 + lane / 4;
+    /* LBO: from depth 0..7 to 8..15; SBO: from 8 filters to the next. */
+    const uint64_t weights = (uint64_t)((ptx::shared_address(m.filters) & 0x3ffff) >> 4) |
+                             (uint64_t)N << 16 | (uint64_t)8 << 32;
+    const uint2 last_row = form<T>::last_row(p), last_step = form<T>::last_step(p, J - 1, t);
+    float d[N / 2];
+    int b = 0, phase = 0;
+    for (int tile = first; tile < p.tiles; tile += step) {
+        const range pixels = pixels_of(p, tile);
+        const int row = row_of(p, pixels.from / p.wo);
+        const uint8_t *const buffer = m.buffers + b * p.buffer;
+        const auto window = [&](uint32_t pixel) {
+            const uint32_t q = min(pixel, pixels.to - 1), o = q / p.wo;
+            return buffer + (row_of(p, o) - row) * p.parts * p.pitch +
+                   (int)(q - o * p.wo.d) * p.sw * p.pixel + t * form<T>::LANE;
+        };
+        const int blocks = (int)(pixels.to - pixels.from + 63) / 64;
+        const auto release = [&]() {
+            __syncwarp();
+            if (lane == 0) {
+                ptx::barrier_arrive(m.empty + 8 * b);
+            }
+        };
+        ptx::barrier_wait(m.full + 8 * b, phase);
+        if (group >= blocks) {
+            release();
+        }
+        for (int block = group; block < blocks; block += MULTIPLIERS) {
+            const uint32_t pixel = pixels.from + block * 64 + in_group;
+            windows<T, N, J>(d, p, window(pixel), window(pixel + 8), weights, last_row, last_step);
+            if (block + MULTIPLIERS >= blocks) {
+                release();
+            }
+            finish<T, N>(p, d, pixel, pixels.to, k0, m.scale, m.shift, y);
+        }
+        phase ^= b, b ^= 1;
+    }
+}
+
+template <class T, int N, int J>
+__global__ void __launch_bounds__(THREADS, 1)
+    small_kernel(const __grid_constant__ small p, const void *x, const void *w, void *y) {
+#if DR_HOPPER
+    extern __shared__ __align__(128) uint8_t shared[];
+    const memory m = layout<N, J>(p, shared);
+    const int k0 = blockIdx.x % p.tiles_k * N, first = blockIdx.x / p.tiles_k;
+    const int step = gridDim.x / p.tiles_k;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; i++) {
+            ptx::barrier_init(m.full + 8 * i, FILLER_WARPS);
+            ptx::barrier_init(m.empty + 8 * i, MULTIPLIERS * 4);
+        }
+    }
+    for (int i = threadIdx.x; i < N && k0 + i < p.k; i += THREADS) {
+        const dr_column c = dr_column_of(p.e, k0 + i);
+        m.scale[i] = c.scale, m.shift[i] = c.shift;
+    }
+    pack_filters<T, N, J>(p, w, k0, shared);
+    ptx::fence_shared();
+    __syncthreads();
+    if (threadIdx.x < 128 * FILLERS) { /* 640 threads have 96 registers each */
+        ptx::registers_down<72>();
+        filler<T>(p, m, first, step, x);
+    } else {
+        ptx::registers_up<112>();
+        multiplier<T, N, J>(p, m, first, step, k0, y);
+    }
+#endif
+}
+
+/* ---- choice ---- */
+
+struct choice {
+    int n, j; /* template arguments */
+    size_t bytes;
+    double clocks; /* expected */
+    small p;
+};
+
+/* Bytes of shared memory with tiles of p.blocks; sets what follows from them in p. */
+size_t shared_bytes(choice &ch, const dr_conv *c, bool through /* images */) {
+    small &p = ch.p;
+    const int64_t pixels = p.blocks * 64, wo = c->wo, ho = c->ho;
+    const int64_t images = through ? c->n : 1; /* of a run */
+    /* As many output rows as a tile can touch, and as many borders of images among them. */
+    const int64_t rows = std::min((pixels + wo - 2) / wo + 1, images * ho);
+    const int64_t borders = std::min((rows + ho - 2) / ho, images - 1);
+    const int64_t last = (rows - 1) * p.sh + borders * (p.span.d - ho * p.sh);
+    const int64_t buffer = (last + (p.rows / p.parts - 1) * p.stack + 1) * p.parts * p.pitch;
+    if (buffer > SHARED_MOST) {
+        return SIZE_MAX;
+    }
+    p.buffer = (int)(buffer + 15) / 16 * 16;
+    p.run = (int)(images * ho * wo);
+    p.run_tiles = dr_divisor_of((p.run + pixels - 1) / pixels);
+    p.tiles = (int)(c->n / images * p.run_tiles.d);
+    return (size_t)p.rows * ch.j * ch.n * 32 + 2 * (size_t)p.buffer + 8 * (size_t)ch.n + 32;
+}
+
+/* The tile that fits and keeps `sms` multiprocessors busy for the shortest time, in clocks: of the
+ * products (both operands come through shared memory at 128 bytes a clock; a lone warpgroup waits
+ * for itself), and of filling a tile (some 25 clocks for 32 places). */
+bool choose_blocks(choice &ch, const dr_conv *c, int sms) {
+    small &p = ch.p;
+    double best = 0.0;
+    int blocks = 0;
+    bool whole = false;
+    for (int i = 0; i < 2 * 18; i++) {
+        const int third = i / 2 + 1; /* 1, 2, 3, 6, 9, ... blocks */
+        p.blocks = third <= 3 ? third : (third - 2) * 3;
+        if (shared_bytes(ch, c, i % 2) > SHARED_MOST) {
+            continue;
+        }
+        const double waves = (double)(((int64_t)p.tiles * p.tiles_k + sms - 1) / sms);
+        const double waiting = p.blocks == 1 ? 1.6 : p.blocks == 2 ? 1.15 : 1.0;
+        const double multiply =
+            p.blocks * waiting * (p.rows * ch.j * (16 + ch.n / 4.0) + ch.n * 4.0);
+        const double time = waves * (std::max(multiply, p.buffer / 512.0 * 25) + 600);
+        if (!blocks || time < best) {
+            best = time, blocks = p.blocks, whole = i % 2;
+        }
+    }
+    p.blocks = blocks, ch.clocks = best;
+    return blocks && (ch.bytes = shared_bytes(ch, c, whole)) <= SHARED_MOST;
+}
+
+/* Fewest columns of B that stand for no filter, then the widest. */
+int columns_of(int64_t k, bool tf32, int without) {
+    const int candidates[3] = {tf32 ? 64 : 96, tf32 ? 48 : 64, 32};
+    int best = 0;
+    int64_t waste = 0;
+    for (int n : candidates) {
+        const int64_t w = (k + n - 1) / n * n - k;
+        if (n < without && (!best || w < waste)) {
+            best = n, waste = w;
+        }
+    }
+    return best;
+}
+
+/* What indexes of 32 bits, copies and stores can do. */
+bool possible(const dr_conv *c, bool tf32) {
+    const double images = (double)c->n, y = images * c->ho * c->wo * c->k;
+    const double x = images * c->h * c->w * c->c, rows = images * (c->ho * c->sh + c->kh + c->sh);
+    return c->groups == 1 && c->c <= 8 && c->dh == 1 && c->dw == 1 && c->k % (tf32 ? 4 : 8) == 0 &&
+           c->kh <= 32 && (tf32 ? c->kw * c->c <= 40 : c->kw <= 12) && y > 0 && y < INT32_MAX &&
+           x < INT32_MAX && rows < INT32_MAX / 2 && c->pt < 1 << 15 && c->pl < 1 << 15 &&
+           (c->c != 3 || tf32 || c->n * c->h * c->w % 2 == 0);
+}
+
+bool choose(const dr_conv *c, dr_type t, int sms, choice &ch) {
+    const bool tf32 = t == DR_TYPE_F32;
+    if (!possible(c, tf32)) {
+        return false;
+    }
+    ch.j = (int)(tf32 ? (c->kw * c->c + 7) / 8 : (c->kw + 3) / 4);
+    small &p = ch.p;
+    p = {};
+    p.h = (int)c->h, p.w = (int)c->w, p.c = (int)c->c, p.k = (int)c->k;
+    p.kh = (int)c->kh, p.kw = (int)c->kw, p.sh = (int)c->sh, p.sw = (int)c->sw;
+    p.pt = (int)c->pt, p.pl = (int)c->pl;
+    p.ho = dr_divisor_of(c->ho), p.wo = dr_divisor_of(c->wo);
+    p.stack = !tf32 && c->c == 1 ? 4 : !tf32 && c->c == 2 ? 2 : 1;
+    p.parts = !tf32 && c->c > 4 ? 2 : 1;
+    p.rows = (p.kh + p.stack - 1) / p.stack * p.parts;
+    p.span = dr_divisor_of((c->ho - 1) * p.sh + std::max(p.kh, p.sh));
+    p.pixel = tf32 ? 4 * p.c : 8;
+    const int64_t reach = (c->wo - 1) * c->sw;
+    const int64_t pitch = tf32 ? (reach * c->c + 8 * ch.j) * 4 : (reach + 4 * ch.j + 1) / 2 * 16;
+    if (pitch > SHARED_MOST) {
+        return false;
+    }
+    p.pitch = (int)pitch, p.words = (int)(c->n * c->h * c->w * c->c / 2);
+    for (ch.n = columns_of(c->k, tf32, 128); ch.n; ch.n = columns_of(c->k, tf32, ch.n)) {
+        p.tiles_k = (int)((c->k + ch.n - 1) / ch.n);
+        if (choose_blocks(ch, c, sms)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+template <class T, int N, int J>
+int launch(const choice &ch, const void *x, const void *w, void *y, const dr_cuda *cuda) {
+    const cudaError_t e = cudaFuncSetAttribute(
+        small_kernel<T, N, J>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SHARED_MOST);
+    if (e != cudaSuccess) {
+        return (int)e;
+    }
+    const int share = std::max(cuda->sms / ch.p.tiles_k, 1); /* blocks for each tile of filters */
+    const int grid = std::min(share, ch.p.tiles) * ch.p.tiles_k;
+    small_kernel<T, N, J><<<grid, THREADS, ch.bytes, cuda->stream>>>(ch.p, x, w, y);
+    return (int)cudaGetLastError();
+}
+template <class T, int N>
+int launch_j(const choice &ch, const void *x, const void *w, void *y, const dr_cuda *cuda) {
+    if constexpr (std::is_same_v<T, ptx::tf32>) {
+        if (ch.j > 3) {
+            return (ch.j == 4 ? launch<T, N, 4> : launch<T, N, 5>)(ch, x, w, y, cuda);
+        }
+    }
+    return (ch.j == 1   ? launch<T, N, 1>
+            : ch.j == 2 ? launch<T, N, 2>
+                        : launch<T, N, 3>)(ch, x, w, y, cuda);
+}
+template <class T>
+int launch_n(const choice &ch, const void *x, const void *w, void *y, const dr_cuda *cuda) {
+    constexpr bool TF32 = std::is_same_v<T, ptx::tf32>;
+    return (ch.n == 32 ? launch_j<T, 32> : ch.n == (TF32 ? 48 : 64) ? launch_j < T,
+            TF32 ? 48 : 64 > : launch_j < T, TF32 ? 64 : 96 >)(ch, x, w, y, cuda);
+}
+
+} // namespace
+} // namespace dr
+
+using namespace dr;
+
+extern "C" bool dr_cuda_conv_small_fits(const struct dr_conv *c, enum dr_type t, int sms,
+                                        double *clocks) {
+    choice ch;
+    const bool fits = choose(c, t, sms, ch);
+    *clocks = fits ? ch.clocks : 0.0;
+    return fits;
+}
+
+extern "C" int dr_cuda_conv_small(const struct dr_conv *c, enum dr_type t, const void *x,
+                                  const void *w, const struct dr_epilogue *e, void *y,
+                                  const struct dr_cuda *cuda) {
+    choice ch;
+    if (!choose(c, t, cuda->sms, ch)) {
+        return (int)cudaErrorInvalidValue;
+    }
+    ch.p.e = *e;
+    return (t == DR_TYPE_F32   ? launch_n<ptx::tf32>
+            : t == DR_TYPE_F16 ? launch_n<ptx::f16>
+                               : launch_n<ptx::bf16>)(ch, x, w, y, cuda);
+}

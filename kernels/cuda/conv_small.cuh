@@ -1,0 +1,312 @@
+/* Private to conv_small.cu: its parameters, and how it brings rows of x and the filters into shared
+ * memory. */
+#ifndef DR_KERNELS_CUDA_CONV_SMALL_CUH
+#define DR_KERNELS_CUDA_CONV_SMALL_CUH
+#include "kernels/cuda/conv_hopper.cuh"
+#include <type_traits>
+
+namespace dr {
+namespace {
+
+constexpr int MULTIPLIERS = 3, FILLERS = 2; /* warpgroups */
+constexpr int FILLER_WARPS = 4 * FILLERS, THREADS = 128 * (MULTIPLIERS + FILLERS);
+constexpr int SHARED_MOST = 227 * 1024;
+
+__device__ __forceinline__ uint32_t operator/(uint32_t n, const dr_divisor &d) {
+    int rest;
+    return (uint32_t)divide((int)n, d, &rest);
+}
+
+struct small {
+    int h, w, c, k, kh, kw, sh, sw, pt, pl;
+    dr_divisor ho, wo;
+    dr_divisor span; /* rows of the buffer's numbering that an image takes: see row_of */
+    int rows;        /* steps of rows that a window has: ceil(kh / stack) * parts */
+    int stack;       /* rows of x in the slots of one pixel */
+    int parts;       /* rows of the buffer for a row of x */
+    int pitch;       /* bytes of a row of the buffer */
+    int pixel;       /* bytes of a pixel of the buffer */
+    int buffer;      /* bytes of a buffer */
+    int blocks;      /* of 64 pixels, a tile */
+    /* Tiles divide runs of so many pixels: all, or, so that no tile meets two images, an image's.
+     */
+    int run;
+    dr_divisor run_tiles;
+    int tiles, tiles_k;
+    int words; /* of 4 bytes, in x */
+    dr_epilogue e;
+};
+
+/* Rows are numbered through all images, so that a tile may reach from one into the next: the first
+ * row of output row `o` = image * ho + oy. Images are span apart: their windows share no rows. */
+__device__ __forceinline__ int row_of(const small &p, uint32_t o) {
+    const uint32_t image = o / p.ho;
+    return (int)image * p.span.d + (int)(o - image * p.ho.d) * p.sh;
+}
+
+/* A tile's pixels of y. */
+struct range {
+    uint32_t from, to;
+};
+__device__ __forceinline__ range pixels_of(const small &p, uint32_t tile) {
+    const uint32_t run = tile / p.run_tiles;
+    const uint32_t from = (tile - run * p.run_tiles.d) * (p.blocks * 64);
+    return {run * p.run + from, run * p.run + min(from + p.blocks * 64, (uint32_t)p.run)};
+}
+
+/* ---- shapes of the operands, by type ---- */
+
+/* 16-bit types: 4 slots a pixel, 4 pixels a step. */
+template <class T> struct form {
+    static constexpr int STORE = 8; /* values of a 16-byte store */
+    static constexpr int B_ROW = 8; /* values of 16 bytes of B */
+    static constexpr int LANE = 8;  /* bytes from lane to lane of a quad */
+    /* Which weight is value i of the 16 bytes that are half `half` of the depth of step (row, j);
+     * -1: none. */
+    static __device__ __forceinline__ int weight(const small &p, int row, int j, int half, int i) {
+        const int kw = 4 * j + i / 2, slot = half * 2 + i % 2;
+        const int part = p.parts == 2 ? row % 2 : 0;
+        const int down = p.stack == 1 ? 0 : p.stack == 2 ? slot / 2 : slot;
+        const int kh = p.stack == 1 ? (p.parts == 2 ? row / 2 : row) : row * p.stack + down;
+        const int ch = p.stack == 1 ? part * 4 + slot : p.stack == 2 ? slot % 2 : 0;
+        return kw < p.kw && kh < p.kh && ch < p.c ? (kh * p.kw + kw) * p.c + ch : -1;
+    }
+    static __device__ __forceinline__ void load(uint32_t (&a)[4], const uint8_t *lo,
+                                                const uint8_t *hi) {
+        const uint2 u = *reinterpret_cast<const uint2 *>(lo);
+        const uint2 v = *reinterpret_cast<const uint2 *>(hi);
+        a[0] = u.x, a[1] = v.x, a[2] = u.y, a[3] = v.y;
+    }
+    /* What is kept of a[0], a[1] (.x) and a[2], a[3] (.y): of a window's last row, where it stacks
+     * rows of x, the rows inside; of a row's last step the pixels inside. */
+    static __device__ __forceinline__ uint2 last_row(const small &p) {
+        if (p.stack == 1) {
+            return make_uint2(~0u, ~0u);
+        }
+        const int slots = (p.kh - (p.rows - 1) * p.stack) * p.c; /* 1 to 4 */
+        return make_uint2(slots > 1 ? ~0u : 0xffffu, slots > 3 ? ~0u : slots > 2 ? 0xffffu : 0u);
+    }
+    static __device__ __forceinline__ uint2 last_step(const small &p, int j, int t) {
+        const uint32_t m = 4 * j + t < p.kw ? ~0u : 0u;
+        return make_uint2(m, m);
+    }
+};
+/* tf32: values as they lie in x, 8 a step. */
+template <> struct form<ptx::tf32> {
+    static constexpr int STORE = 4, B_ROW = 4, LANE = 4;
+    static __device__ __forceinline__ int weight(const small &p, int row, int j, int half, int i) {
+        const int at = 8 * j + 4 * half + i;
+        return at < p.kw * p.c ? row * p.kw * p.c + at : -1;
+    }
+    static __device__ __forceinline__ void load(uint32_t (&a)[4], const uint8_t *lo,
+                                                const uint8_t *hi) {
+        a[0] = *reinterpret_cast<const uint32_t *>(lo);
+        a[1] = *reinterpret_cast<const uint32_t *>(hi);
+        a[2] = *reinterpret_cast<const uint32_t *>(lo + 16);
+        a[3] = *reinterpret_cast<const uint32_t *>(hi + 16);
+    }
+    static __device__ __forceinline__ uint2 last_row(const small &) {
+        return make_uint2(~0u, ~0u);
+    }
+    static __device__ __forceinline__ uint2 last_step(const small &p, int j, int t) {
+        return make_uint2(8 * j + t < p.kw * p.c ? ~0u : 0u, 8 * j + t + 4 < p.kw * p.c ? ~0u : 0u);
+    }
+};
+
+__device__ __forceinline__ float to_tf32(float x) {
+    uint32_t r;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+    return __uint_as_float(r);
+}
+__device__ __forceinline__ uint16_t rounded(uint16_t v) {
+    return v;
+}
+__device__ __forceinline__ float rounded(float v) {
+    return to_tf32(v);
+}
+
+/* The filter that column n of B is: a lane's columns 8j + 2t + i become neighbours in y. */
+template <class T> __device__ __forceinline__ int filter_of(int n) {
+    constexpr int V = form<T>::STORE, SET = 4 * V;
+    return n / SET * SET + n % 8 / 2 * V + n % SET / 8 * 2 + n % 2;
+}
+
+/* B: [step][half of the step's depth][n][16 bytes], the layout without a swizzle. */
+template <class T, int N, int J>
+__device__ void pack_filters(const small &p, const void *w, int k0, uint8_t *to) {
+    using bits = std::conditional_t<std::is_same_v<T, ptx::tf32>, float, uint16_t>;
+    constexpr int V = form<T>::B_ROW;
+    const bits *const from = static_cast<const bits *>(w);
+    const int size = p.kh * p.kw * p.c;
+    for (int i = threadIdx.x; i < p.rows * J * 2 * N; i += THREADS) {
+        const int n = i % N, half = i / N % 2, step = i / N / 2;
+        const int k = k0 + filter_of<T>(n);
+        alignas(16) bits v[V];
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            const int at = form<T>::weight(p, step / J, step % J, half, j);
+            v[j] = at >= 0 && k < p.k ? rounded(__ldg(from + (int64_t)k * size + at)) : bits(0);
+        }
+        reinterpret_cast<uint4 *>(to)[i] = *reinterpret_cast<uint4 *>(v);
+    }
+}
+
+/* ---- filling ---- */
+
+/* A row of the buffer: which row of x it shows. */
+struct source {
+    int image, y; /* y: of a stack, the first; outside of [0, h): zeros */
+};
+__device__ __forceinline__ source source_of(const small &p, int first, int row) {
+    const uint32_t v = first + (p.parts == 2 ? row / 2 : row), image = v / p.span;
+    return {(int)image, (int)(v - image * p.span.d) - p.pt};
+}
+
+/* BLOCKS times 32 places of a row at a time: all are loaded before the first is stored.
+ * load(place), place < places, gives what store(place, value) takes. */
+template <int BLOCKS, class L, class S>
+__device__ __forceinline__ void move_row(int places, L load, S store) {
+    for (int place = threadIdx.x % 32; place - (int)(threadIdx.x % 32) < places;
+         place += 32 * BLOCKS) {
+        decltype(load(0)) v[BLOCKS];
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) {
+            v[b] = load(place + 32 * b);
+        }
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) {
+            if (place + 32 * b < places) {
+                store(place + 32 * b, v[b]);
+            }
+        }
+    }
+}
+
+/* Four values of pixel (y, x): its slots of part `part`. What is outside of the image, and slots
+ * without a channel, are 0. */
+__device__ __forceinline__ uint2 pixel_of(const small &p, const uint16_t *from, source at, int x,
+                                          int part) {
+    uint32_t v[4];
+#pragma unroll
+    for (int slot = 0; slot < 4; slot++) {
+        const int y = at.y + (p.stack == 1 ? 0 : p.stack == 2 ? slot / 2 : slot);
+        const int ch = p.stack == 1 ? part * 4 + slot : p.stack == 2 ? slot % 2 : 0;
+        const bool inside = y >= 0 && y < p.h && x >= 0 && x < p.w && ch < p.c;
+        v[slot] = inside ? __ldg(from + (((int64_t)at.image * p.h + y) * p.w + x) * p.c + ch) : 0;
+    }
+    return make_uint2(v[0] | v[1] << 16, v[2] | v[3] << 16);
+}
+__device__ __forceinline__ void fill_any(const small &p, const uint16_t *from, source at, int part,
+                                         uint4 *to) {
+    const auto load = [&](int place) {
+        const uint2 a = pixel_of(p, from, at, 2 * place - p.pl, part);
+        const uint2 b = pixel_of(p, from, at, 2 * place - p.pl + 1, part);
+        return make_uint4(a.x, a.y, b.x, b.y);
+    };
+    move_row<1>(p.pitch / 16, load, [&](int place, uint4 v) { to[place] = v; });
+}
+
+/* 4 or 8 channels: 8 bytes of a pixel are its slots. */
+__device__ __forceinline__ void fill_four(const small &p, const uint16_t *from, source at, int part,
+                                          uint4 *to) {
+    const bool row = at.y >= 0 && at.y < p.h;
+    const uint16_t *const line =
+        from + (((int64_t)at.image * p.h + (row ? at.y : 0)) * p.w - p.pl) * p.c + part * 4;
+    const auto load = [&](int place) {
+        const int x = 2 * place - p.pl;
+        const uint16_t *const pixel = line + 2 * place * p.c;
+        const uint2 none = make_uint2(0, 0);
+        const uint2 a = row && (unsigned)x < (unsigned)p.w
+                            ? __ldg(reinterpret_cast<const uint2 *>(pixel))
+                            : none;
+        const uint2 b = row && (unsigned)(x + 1) < (unsigned)p.w
+                            ? __ldg(reinterpret_cast<const uint2 *>(pixel + p.c))
+                            : none;
+        return make_uint4(a.x, a.y, b.x, b.y);
+    };
+    move_row<2>(p.pitch / 16, load, [&](int place, uint4 v) { to[place] = v; });
+}
+
+/* 3 channels: two pixels are 12 bytes, in four words, from which they are shifted; by how much is
+ * the same in all of a row. CHECK: near the borders of x, where words before and after it count 0.
+ */
+template <bool CHECK>
+__device__ __forceinline__ void fill_three_row(const small &p, const uint32_t *from, source at,
+                                               uint4 *to) {
+    const int begin = ((at.image * p.h + at.y) * p.w - p.pl) * 3, word = begin >> 1;
+    const uint32_t shift = (begin & 1) * 16;
+    const uint32_t *const line = from + word;
+    const auto load = [&](int place) {
+        const bool any = (unsigned)(2 * place - p.pl + 1) <= (unsigned)p.w;
+        uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const bool there = !CHECK || (uint32_t)(word + 3 * place + i) < (uint32_t)p.words;
+            v[i] = any && there ? __ldg(line + 3 * place + i) : 0;
+        }
+        return make_uint4(v[0], v[1], v[2], v[3]);
+    };
+    const auto store = [&](int place, uint4 v) {
+        const int x = 2 * place - p.pl;
+        const uint32_t a = __funnelshift_r(v.x, v.y, shift), b = __funnelshift_r(v.y, v.z, shift);
+        const uint32_t c = __funnelshift_r(v.z, v.w, shift);
+        const bool in0 = (unsigned)x < (unsigned)p.w, in1 = (unsigned)(x + 1) < (unsigned)p.w;
+        to[place] = make_uint4(in0 ? a : 0, in0 ? b & 0xffff : 0,
+                               in1 ? __byte_perm(b, c, 0x5432) : 0, in1 ? c >> 16 : 0);
+    };
+    move_row<4>(p.pitch / 16, load, store);
+}
+__device__ __forceinline__ void fill_three(const small &p, const uint32_t *from, source at,
+                                           uint4 *to) {
+    if (at.y < 0 || at.y >= p.h) {
+        move_row<4>(
+            p.pitch / 16, [](int) { return 0; },
+            [&](int place, int) { to[place] = make_uint4(0, 0, 0, 0); });
+        return;
+    }
+    const int begin = (at.image * p.h + at.y) * p.w * 3;
+    if (begin < 4 || begin + p.w * 3 + 8 > 2 * p.words) {
+        fill_three_row<true>(p, from, at, to);
+    } else {
+        fill_three_row<false>(p, from, at, to);
+    }
+}
+
+/* tf32: values as they follow each other in a row of x. */
+__device__ __forceinline__ void fill_floats(const small &p, const float *from, source at,
+                                            float *to) {
+    const bool row = at.y >= 0 && at.y < p.h;
+    const int left = p.pl * p.c, run = row ? p.w * p.c : 0;
+    const float *const line = from + ((int64_t)at.image * p.h + (row ? at.y : 0)) * run - left;
+    const auto load = [&](int place) {
+        return (unsigned)(place - left) < (unsigned)run ? __ldg(line + place) : 0.0f;
+    };
+    move_row<8>(p.pitch / 4, load, [&](int place, float v) { to[place] = to_tf32(v); });
+}
+
+/* Rows first to first + count - 1 of the numbering, a warp a row. */
+template <class T>
+__device__ __forceinline__ void fill(const small &p, const void *x, int first, int count,
+                                     uint8_t *to) {
+    for (int row = threadIdx.x / 32; row < count; row += FILLER_WARPS) {
+        const source at = source_of(p, first, row);
+        if constexpr (std::is_same_v<T, ptx::tf32>) {
+            fill_floats(p, static_cast<const float *>(x), at,
+                        reinterpret_cast<float *>(to + row * p.pitch));
+        } else {
+            uint4 *const line = reinterpret_cast<uint4 *>(to + row * p.pitch);
+            if (p.c == 3) {
+                fill_three(p, static_cast<const uint32_t *>(x), at, line);
+            } else if (p.c % 4 == 0) {
+                fill_four(p, static_cast<const uint16_t *>(x), at, p.parts == 2 ? row % 2 : 0,
+                          line);
+            } else {
+                fill_any(p, static_cast<const uint16_t *>(x), at, p.parts == 2 ? row % 2 : 0, line);
+            }
+        }
+    }
+}
+
+} // namespace
+} // namespace dr
+#endif
