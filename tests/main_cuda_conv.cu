@@ -26,6 +26,7 @@ dr_conv random_shape(int t) {
         const int form = below(6);
         c.groups = 1;
         c.c = one_of({16, 24, 32, 40, 64, 64, 64, 72, 96, 128, 136, 192, 256});
+        const bool few = below(4) == 0; /* a first layer */
         c.k = 8 * (1 + below(below(3) ? 20 : 48));
         c.kh = form < 3 ? 3 : form == 3 ? 1 : 1 + below(7);
         c.kw = form < 3 ? 3 : form == 3 ? 1 : 1 + below(7);
@@ -33,6 +34,12 @@ dr_conv random_shape(int t) {
         c.sw = form < 2 ? 1 : 1 + below(2);
         c.dh = below(4) ? 1 : 1 + below(3);
         c.dw = below(4) ? 1 : 1 + below(3);
+        if (few) {
+            c.c = 1 + below(8);
+            c.kh = 1 + below(12), c.kw = 1 + below(12);
+            c.sh = 1 + below(4), c.sw = 1 + below(4);
+            c.dh = c.dw = 1;
+        }
         c.n = 1 + below(below(2) ? 4 : 40);
         c.h = 1 + below(below(2) ? 16 : 48);
         c.w = 1 + below(below(2) ? 16 : 48);

@@ -63,6 +63,10 @@ static void check_taps(const struct dr_conv *c, const struct dr_conv_plan *p) {
 }
 
 static void check_plan(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p) {
+    if (p->tile->kernel == DR_CONV_SMALL) {
+        cr_expect(c->c <= 8 && p->us > 0 && p->workspace_bytes == 0);
+        return;
+    }
     const int64_t outputs = p->n * p->ho * p->wo;
     const int pixels = p->tile->kernel == DR_CONV_RS   ? 64 * p->tile->groups
                        : p->tile->kernel == DR_CONV_WA ? 256
@@ -92,7 +96,7 @@ Test(conv_table, plans_hold_together) {
             if (dr_cuda_conv_plan(&c, (enum dr_type)(of % 3), &tile[of / 6], of / 3 % 2, &p)) {
                 check_plan(&c, (enum dr_type)(of % 3), &p);
                 const bool flat = p.w != c.w; /* 1x1: all pixels are one row */
-                if (!flat) {
+                if (!flat && p.tile->kernel != DR_CONV_SMALL) {
                     check_taps(&c, &p);
                 }
                 plans++;
@@ -139,4 +143,27 @@ Test(conv_table, what_no_kernel_takes) {
         }
     }
     cr_expect(plans > 0);
+}
+
+/* The papers' layers of 3 channels, LeNet's first, ResNet's. */
+Test(conv_table, first_layers) {
+    static const int layer[][7] = {/* n, h = w, c, k, kh = kw, stride, padding */
+                                   {128, 227, 3, 96, 11, 4, 0}, {128, 231, 3, 96, 11, 4, 0},
+                                   {128, 227, 3, 64, 7, 2, 0},  {128, 224, 3, 64, 3, 1, 0},
+                                   {64, 28, 1, 32, 5, 1, 0},    {1, 224, 3, 64, 7, 2, 3}};
+    for (int i = 0; i < 6; i++) {
+        const int *l = layer[i], o = (l[1] + 2 * l[6] - l[4]) / l[5] + 1;
+        struct dr_conv c = {.n = l[0], .h = l[1], .w = l[1], .c = l[2], .k = l[3], .kh = l[4]};
+        c.kw = c.kh, c.ho = c.wo = o, c.sh = c.sw = l[5], c.dh = c.dw = c.groups = 1;
+        c.pt = c.pl = c.pb = c.pr = l[6];
+        for (int t = 0; t < 3; t++) {
+            struct dr_conv_plan p;
+            cr_assert(dr_cuda_conv_pick(&c, (enum dr_type)t, 90, 0, &p), "layer %d, type %d", i, t);
+            cr_expect_eq(p.tile->kernel, DR_CONV_SMALL);
+            cr_expect_not(dr_cuda_conv_pick(&c, (enum dr_type)t, 80, 0, &p));
+        }
+        c.dw = 2; /* which it does not take */
+        struct dr_conv_plan p;
+        cr_expect_not(dr_cuda_conv_pick(&c, DR_TYPE_F16, 90, 0, &p));
+    }
 }

@@ -1,6 +1,7 @@
 /* Forward convolution in the way that was chosen; on Hopper: tensor maps, launch. */
 #include "kernels/cuda/conv_hopper.h"
 #include "kernels/cuda/conv.h"
+#include "kernels/cuda/conv_small.h"
 #include "kernels/cuda/conv_way.h"
 #include "kernels/cuda/tma.h"
 #include <cuda_runtime_api.h>
@@ -200,6 +201,10 @@ int dr_cuda_conv_run(const struct dr_conv *c, enum dr_type t, const struct dr_co
         !dr_cuda_conv_hopper_acts(e->act) || !aligned(x) || !aligned(w) || !aligned(y) ||
         !aligned(e->add) || (p->workspace_bytes > 0 && (!cuda->tickets || !workspace))) {
         return 0;
+    }
+    if (p->tile->kernel == DR_CONV_SMALL) {
+        *done = true;
+        return dr_cuda_conv_small(c, t, x, w, e, y, cuda);
     }
     if (p->tile->kernel == DR_CONV_RS) {
         return launch_rs(c, t, p, x, w, e, y, workspace, cuda, done);

@@ -1,6 +1,7 @@
 /* The tile table of the Hopper convolutions and its cost model. Times are counted in clocks of one
  * multiprocessor: a wgmma of 64 x N takes N / 2, whatever the type. */
 #include "kernels/cuda/conv_table.h"
+#include "kernels/cuda/conv_small.h"
 #include <limits.h>
 #include <string.h>
 
@@ -47,6 +48,8 @@ static const struct dr_conv_tile table[] = {
     {"rs 128x256 any cut", 90, DR_CONV_RS, 256, 2, false, true, SMS, 0.85,
      "a last wave that would be nearly empty"},
     {"rs 128x64 any", 90, DR_CONV_RS, 64, 2, false, false, 0, 0.65, "at most 64 filters"},
+    {"small", 90, DR_CONV_SMALL, 0, 3, false, false, 0, 0.60,
+     "1 to 8 channels, a first layer: too few for boxes of 128 bytes"},
 };
 
 const struct dr_conv_tile *dr_cuda_conv_tiles(int *n) {
@@ -231,13 +234,19 @@ static double cut_clocks(const struct dr_conv_tile *r, const struct dr_conv_plan
     return CUT_CLOCKS + bytes / LOAD_BYTES_PER_CLOCK * (parts > 2.0 ? parts + 1.0 : 2.0);
 }
 
-static double cost_us(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *r,
-                      const struct dr_conv_plan *p) {
-    const int64_t tiles = p->m_tiles * p->k_tiles;
+/* Of `clocks` on each multiprocessor, or, if that is longer, of moving each value once. */
+static double time_us(const struct dr_conv *c, enum dr_type t, double clocks) {
     const double bytes = (double)dr_type_bytes(t) *
                          ((double)c->n * c->h * c->w * c->c + (double)c->n * c->ho * c->wo * c->k +
                           (double)c->k * c->kh * c->kw * c->c);
-    double clocks = LAUNCH_CLOCKS;
+    const double busy = (LAUNCH_CLOCKS + clocks) / MHZ, memory = bytes / MEMORY_BYTES_US;
+    return busy > memory ? busy : memory;
+}
+
+static double cost_us(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *r,
+                      const struct dr_conv_plan *p) {
+    const int64_t tiles = p->m_tiles * p->k_tiles;
+    double clocks = 0;
     if (r->kernel == DR_CONV_WS) {
         clocks += (double)ceil_div(tiles, 2 * SMS) * 2 * 9 * 4 * 64 / r->share;
     } else if (r->kernel == DR_CONV_WA) { /* 256 pixels a warpgroup: as a tile of 256 filters */
@@ -250,8 +259,20 @@ static double cost_us(const struct dr_conv *c, enum dr_type t, const struct dr_c
                                  cut_clocks(r, p) + (double)tiles / p->parts * TILE_CLOCKS
                            : (double)ceil_div(tiles, SMS) * (p->chunks * chunk + TILE_CLOCKS);
     }
-    const double busy = clocks / MHZ, memory = bytes / MEMORY_BYTES_US;
-    return busy > memory ? busy : memory;
+    return time_us(c, t, clocks);
+}
+
+static bool plan_small(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *tile,
+                       bool linear, struct dr_conv_plan *out) {
+    double clocks;
+    if (linear || !dr_cuda_conv_small_fits(c, t, SMS, &clocks)) {
+        return false;
+    }
+    memset(out, 0, sizeof *out);
+    out->tile = tile;
+    out->n = c->n, out->h = c->h, out->w = c->w, out->ho = c->ho, out->wo = c->wo;
+    out->us = time_us(c, t, clocks / tile->share);
+    return true;
 }
 
 /* WS: patches of 18 x 10 pixels, 64 channels (conv_ws.cu), three a warpgroup. */
@@ -341,6 +362,9 @@ static bool plan_rs(const struct dr_conv *c, enum dr_type t, const struct dr_con
 bool dr_cuda_conv_plan(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *tile,
                        bool linear, struct dr_conv_plan *out) {
     const bool three = c->kh == 3 && c->kw == 3 && c->sh == 1 && c->sw == 1;
+    if (tile->kernel == DR_CONV_SMALL) {
+        return plan_small(c, t, tile, linear, out);
+    }
     if (!possible(c, t) || (tile->three && !three) ||
         (three && !tile->three && tile->kernel == DR_CONV_RS && tile->columns < 256)) {
         return false;

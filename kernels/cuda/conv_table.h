@@ -12,9 +12,10 @@ extern "C" {
 #endif
 
 enum dr_conv_kernel {
-    DR_CONV_WS, /* weights in registers, conv_ws.cu */
-    DR_CONV_WA, /* weights through registers, conv_wa.cu */
-    DR_CONV_RS, /* pixels in registers, conv_rs.cuh */
+    DR_CONV_WS,    /* weights in registers, conv_ws.cu */
+    DR_CONV_WA,    /* weights through registers, conv_wa.cu */
+    DR_CONV_RS,    /* pixels in registers, conv_rs.cuh */
+    DR_CONV_SMALL, /* 1 to 8 channels, conv_small.cu; of a plan it needs the tile alone */
 };
 
 enum {
