@@ -349,7 +349,7 @@ static void check_plan(const char *yaml, const char *precision, enum dr_dtype t)
     dr_session_destroy(half);
 }
 
-Test(precision, FRZ_stages_are_those_of_fp32) {
+Test(precision, stages_are_those_of_fp32) {
     for (int e = 0; e < N_EXAMPLES; e++) {
         char path[1024];
         snprintf(path, sizeof path, "%s/examples/%s.yaml", DR_SOURCE_DIR, examples[e]);
