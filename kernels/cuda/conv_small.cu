@@ -271,146 +271,59 @@ __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-/* ---- choice ---- */
+/* ---- launch ---- */
 
-struct choice {
-    int n, j; /* template arguments */
-    size_t bytes;
-    double clocks; /* expected */
-    small p;
-};
-
-/* Bytes of shared memory with tiles of p.blocks; sets what follows from them in p. */
-size_t shared_bytes(choice &ch, const dr_conv *c, bool through /* images */) {
-    small &p = ch.p;
-    const int64_t pixels = p.blocks * 64, wo = c->wo, ho = c->ho;
-    const int64_t images = through ? c->n : 1; /* of a run */
-    /* As many output rows as a tile can touch, and as many borders of images among them. */
-    const int64_t rows = std::min((pixels + wo - 2) / wo + 1, images * ho);
-    const int64_t borders = std::min((rows + ho - 2) / ho, images - 1);
-    const int64_t last = (rows - 1) * p.sh + borders * (p.span.d - ho * p.sh);
-    const int64_t buffer = (last + (p.rows / p.parts - 1) * p.stack + 1) * p.parts * p.pitch;
-    if (buffer > SHARED_MOST) {
-        return SIZE_MAX;
-    }
-    p.buffer = (int)(buffer + 15) / 16 * 16;
-    p.run = (int)(images * ho * wo);
-    p.run_tiles = dr_divisor_of((p.run + pixels - 1) / pixels);
-    p.tiles = (int)(c->n / images * p.run_tiles.d);
-    return (size_t)p.rows * ch.j * ch.n * 32 + 2 * (size_t)p.buffer + 8 * (size_t)ch.n + 32;
-}
-
-/* The tile that fits and keeps `sms` multiprocessors busy for the shortest time, in clocks: of the
- * products (both operands come through shared memory at 128 bytes a clock; a lone warpgroup waits
- * for itself), and of filling a tile (some 25 clocks for 32 places). */
-bool choose_blocks(choice &ch, const dr_conv *c, int sms) {
-    small &p = ch.p;
-    double best = 0.0;
-    int blocks = 0;
-    bool whole = false;
-    for (int i = 0; i < 2 * 18; i++) {
-        const int third = i / 2 + 1; /* 1, 2, 3, 6, 9, ... blocks */
-        p.blocks = third <= 3 ? third : (third - 2) * 3;
-        if (shared_bytes(ch, c, i % 2) > SHARED_MOST) {
-            continue;
-        }
-        const double waves = (double)(((int64_t)p.tiles * p.tiles_k + sms - 1) / sms);
-        const double waiting = p.blocks == 1 ? 1.6 : p.blocks == 2 ? 1.15 : 1.0;
-        const double multiply =
-            p.blocks * waiting * (p.rows * ch.j * (16 + ch.n / 4.0) + ch.n * 4.0);
-        const double time = waves * (std::max(multiply, p.buffer / 512.0 * 25) + 600);
-        if (!blocks || time < best) {
-            best = time, blocks = p.blocks, whole = i % 2;
-        }
-    }
-    p.blocks = blocks, ch.clocks = best;
-    return blocks && (ch.bytes = shared_bytes(ch, c, whole)) <= SHARED_MOST;
-}
-
-/* Fewest columns of B that stand for no filter, then the widest. */
-int columns_of(int64_t k, bool tf32, int without) {
-    const int candidates[3] = {tf32 ? 64 : 96, tf32 ? 48 : 64, 32};
-    int best = 0;
-    int64_t waste = 0;
-    for (int n : candidates) {
-        const int64_t w = (k + n - 1) / n * n - k;
-        if (n < without && (!best || w < waste)) {
-            best = n, waste = w;
-        }
-    }
-    return best;
-}
-
-/* What indexes of 32 bits, copies and stores can do. */
-bool possible(const dr_conv *c, bool tf32) {
-    const double images = (double)c->n, y = images * c->ho * c->wo * c->k;
-    const double x = images * c->h * c->w * c->c, rows = images * (c->ho * c->sh + c->kh + c->sh);
-    return c->groups == 1 && c->c <= 8 && c->dh == 1 && c->dw == 1 && c->k % (tf32 ? 4 : 8) == 0 &&
-           c->kh <= 32 && (tf32 ? c->kw * c->c <= 40 : c->kw <= 12) && y > 0 && y < INT32_MAX &&
-           x < INT32_MAX && rows < INT32_MAX / 2 && c->pt < 1 << 15 && c->pl < 1 << 15 &&
-           (c->c != 3 || tf32 || c->n * c->h * c->w % 2 == 0);
-}
-
-bool choose(const dr_conv *c, dr_type t, int sms, choice &ch) {
-    const bool tf32 = t == DR_TYPE_F32;
-    if (!possible(c, tf32)) {
-        return false;
-    }
-    ch.j = (int)(tf32 ? (c->kw * c->c + 7) / 8 : (c->kw + 3) / 4);
-    small &p = ch.p;
-    p = {};
+small small_of(const dr_conv *c, const dr_small &d, const dr_epilogue &e) {
+    small p = {};
     p.h = (int)c->h, p.w = (int)c->w, p.c = (int)c->c, p.k = (int)c->k;
     p.kh = (int)c->kh, p.kw = (int)c->kw, p.sh = (int)c->sh, p.sw = (int)c->sw;
     p.pt = (int)c->pt, p.pl = (int)c->pl;
     p.ho = dr_divisor_of(c->ho), p.wo = dr_divisor_of(c->wo);
-    p.stack = !tf32 && c->c == 1 ? 4 : !tf32 && c->c == 2 ? 2 : 1;
-    p.parts = !tf32 && c->c > 4 ? 2 : 1;
-    p.rows = (p.kh + p.stack - 1) / p.stack * p.parts;
-    p.span = dr_divisor_of((c->ho - 1) * p.sh + std::max(p.kh, p.sh));
-    p.pixel = tf32 ? 4 * p.c : 8;
-    const int64_t reach = (c->wo - 1) * c->sw;
-    const int64_t pitch = tf32 ? (reach * c->c + 8 * ch.j) * 4 : (reach + 4 * ch.j + 1) / 2 * 16;
-    if (pitch > SHARED_MOST) {
-        return false;
-    }
-    p.pitch = (int)pitch, p.words = (int)(c->n * c->h * c->w * c->c / 2);
-    for (ch.n = columns_of(c->k, tf32, 128); ch.n; ch.n = columns_of(c->k, tf32, ch.n)) {
-        p.tiles_k = (int)((c->k + ch.n - 1) / ch.n);
-        if (choose_blocks(ch, c, sms)) {
-            return true;
-        }
-    }
-    return false;
+    p.stack = d.stack, p.parts = d.parts, p.rows = d.rows, p.span = dr_divisor_of(d.span);
+    p.pixel = d.pixel, p.pitch = d.pitch, p.buffer = d.buffer, p.blocks = d.blocks;
+    p.run = d.run, p.run_tiles = dr_divisor_of(d.run_tiles);
+    p.tiles = d.tiles, p.tiles_k = d.tiles_k;
+    p.words = (int)(c->n * c->h * c->w * c->c / 2);
+    p.e = e;
+    return p;
 }
+
+struct choice {
+    dr_small d;
+    small p;
+};
 
 template <class T, int N, int J>
 int launch(const choice &ch, const void *x, const void *w, void *y, const dr_cuda *cuda) {
     const cudaError_t e = cudaFuncSetAttribute(
-        small_kernel<T, N, J>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)SHARED_MOST);
+        small_kernel<T, N, J>, cudaFuncAttributeMaxDynamicSharedMemorySize, ch.d.shared_bytes);
     if (e != cudaSuccess) {
         return (int)e;
     }
     const int share = std::max(cuda->sms / ch.p.tiles_k, 1); /* blocks for each tile of filters */
     const int grid = std::min(share, ch.p.tiles) * ch.p.tiles_k;
-    small_kernel<T, N, J><<<grid, THREADS, ch.bytes, cuda->stream>>>(ch.p, x, w, y);
+    small_kernel<T, N, J><<<grid, THREADS, ch.d.shared_bytes, cuda->stream>>>(ch.p, x, w, y);
     return (int)cudaGetLastError();
 }
 template <class T, int N>
 int launch_j(const choice &ch, const void *x, const void *w, void *y, const dr_cuda *cuda) {
     if constexpr (std::is_same_v<T, ptx::tf32>) {
-        if (ch.j > 3) {
-            return (ch.j == 4 ? launch<T, N, 4> : launch<T, N, 5>)(ch, x, w, y, cuda);
+        if (ch.d.steps > 3) {
+            return (ch.d.steps == 4 ? launch<T, N, 4> : launch<T, N, 5>)(ch, x, w, y, cuda);
         }
     }
-    return (ch.j == 1   ? launch<T, N, 1>
-            : ch.j == 2 ? launch<T, N, 2>
-                        : launch<T, N, 3>)(ch, x, w, y, cuda);
+    return (ch.d.steps == 1   ? launch<T, N, 1>
+            : ch.d.steps == 2 ? launch<T, N, 2>
+                              : launch<T, N, 3>)(ch, x, w, y, cuda);
 }
 template <class T>
 int launch_n(const choice &ch, const void *x, const void *w, void *y, const dr_cuda *cuda) {
-    constexpr bool TF32 = std::is_same_v<T, ptx::tf32>;
-    return (ch.n == 32 ? launch_j<T, 32> : ch.n == (TF32 ? 48 : 64) ? launch_j < T,
-            TF32 ? 48 : 64 > : launch_j < T, TF32 ? 64 : 96 >)(ch, x, w, y, cuda);
+    constexpr int MIDDLE = std::is_same_v<T, ptx::tf32> ? 48 : 64;
+    constexpr int MOST = std::is_same_v<T, ptx::tf32> ? 64 : 96;
+    const int n = ch.d.columns;
+    return n == 32       ? launch_j<T, 32>(ch, x, w, y, cuda)
+           : n == MIDDLE ? launch_j<T, MIDDLE>(ch, x, w, y, cuda)
+                         : launch_j<T, MOST>(ch, x, w, y, cuda);
 }
 
 } // namespace
@@ -418,22 +331,14 @@ int launch_n(const choice &ch, const void *x, const void *w, void *y, const dr_c
 
 using namespace dr;
 
-extern "C" bool dr_cuda_conv_small_fits(const struct dr_conv *c, enum dr_type t, int sms,
-                                        double *clocks) {
-    choice ch;
-    const bool fits = choose(c, t, sms, ch);
-    *clocks = fits ? ch.clocks : 0.0;
-    return fits;
-}
-
 extern "C" int dr_cuda_conv_small(const struct dr_conv *c, enum dr_type t, const void *x,
                                   const void *w, const struct dr_epilogue *e, void *y,
                                   const struct dr_cuda *cuda) {
     choice ch;
-    if (!choose(c, t, cuda->sms, ch)) {
+    if (!dr_cuda_conv_small_plan(c, t, cuda->sms, &ch.d)) {
         return (int)cudaErrorInvalidValue;
     }
-    ch.p.e = *e;
+    ch.p = small_of(c, ch.d, *e);
     return (t == DR_TYPE_F32   ? launch_n<ptx::tf32>
             : t == DR_TYPE_F16 ? launch_n<ptx::f16>
                                : launch_n<ptx::bf16>)(ch, x, w, y, cuda);

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int MULTIPLIERS = 3, FILLERS = 2; /* warpgroups */
 constexpr int FILLER_WARPS = 4 * FILLERS, THREADS = 128 * (MULTIPLIERS + FILLERS);
-constexpr int SHARED_MOST = 227 * 1024;
 
 __device__ __forceinline__ uint32_t operator/(uint32_t n, const dr_divisor &d) {
     int rest;

@@ -12,11 +12,25 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Whether the kernel computes this shape: C <= 8, one group, no dilation, filters of at most 12
- * taps a row (fp32, rounded to tf32: kw * c <= 40) whose window fits in shared memory, K divisible
- * by 8 (fp32: 4), fewer than 2^31 elements. Not whether the card is a Hopper. *clocks: what it
- * expects to take on `sms` multiprocessors of one. */
-bool dr_cuda_conv_small_fits(const struct dr_conv *c, enum dr_type t, int sms, double *clocks);
+/* How the kernel computes a shape (conv_small.cu says what these are). */
+struct dr_small {
+    int columns, steps; /* filters of a tile; products of a window's row */
+    int stack, parts;   /* rows of x in the slots of one pixel; rows of the buffer for a row of x */
+    int rows;           /* of the buffer, that a window has: ceil(kh / stack) * parts */
+    int span;           /* rows of the buffer's numbering that an image takes */
+    int pixel, pitch, buffer; /* bytes of a pixel, a row, a buffer */
+    int blocks;               /* of 64 pixels, a tile */
+    int run, run_tiles;       /* pixels that tiles divide: all, or an image's; into how many */
+    int tiles, tiles_k;
+    int shared_bytes;
+    double clocks; /* what it is expected to take */
+};
+/* False where it does not: it computes C <= 8, one group, no dilation, filters of at most 12 taps a
+ * row (fp32, rounded to tf32: kw * c <= 40) whose window fits in shared memory, K divisible by 8
+ * (fp32: 4), fewer than 2^31 elements. Tiles are cut for `sms` multiprocessors of a Hopper; results
+ * do not depend on it. */
+bool dr_cuda_conv_small_plan(const struct dr_conv *c, enum dr_type t, int sms,
+                             struct dr_small *out);
 /* y = epilogue(conv(x, w)) of a shape that fits, on a card of compute capability 9.0. Pointers are
  * multiples of 16 bytes, the activation none, relu or leaky_relu. DR_TYPE_F32 rounds its operands
  * to tf32. */

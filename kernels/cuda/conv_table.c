@@ -264,14 +264,15 @@ static double cost_us(const struct dr_conv *c, enum dr_type t, const struct dr_c
 
 static bool plan_small(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *tile,
                        bool linear, struct dr_conv_plan *out) {
-    double clocks;
-    if (linear || !dr_cuda_conv_small_fits(c, t, SMS, &clocks)) {
+    struct dr_small d;
+    if (linear || !dr_cuda_conv_small_plan(c, t, SMS, &d)) {
         return false;
     }
     memset(out, 0, sizeof *out);
     out->tile = tile;
     out->n = c->n, out->h = c->h, out->w = c->w, out->ho = c->ho, out->wo = c->wo;
-    out->us = time_us(c, t, clocks / tile->share);
+    out->m_tiles = d.tiles, out->k_tiles = d.tiles_k, out->shared_bytes = d.shared_bytes;
+    out->us = time_us(c, t, d.clocks / tile->share);
     return true;
 }
 
