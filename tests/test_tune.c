@@ -59,8 +59,7 @@ static struct dr_conv conv_of(const struct layer *l) {
                             .pr = l->pad,
                             .groups = 1};
 }
-/* The im2win papers' layers with at least 64 channels, at batch 128, and ResNet-50's, at 32 and 1.
- */
+/* The im2win papers' layers at batch 128, and ResNet-50's, at 32 and 1. */
 static const struct layer layers[] = {
     {"conv4", 128, 64, 224, 64, 7, 2, 0},      {"conv5", 128, 96, 24, 256, 5, 1, 0},
     {"conv6", 128, 256, 12, 512, 3, 1, 0},     {"conv8", 128, 64, 112, 128, 3, 1, 0},
@@ -73,6 +72,9 @@ static const struct layer layers[] = {
     {"1x1 of 14", 32, 1024, 14, 256, 1, 1, 0}, {"3x3 of 7", 32, 512, 7, 512, 3, 1, 1},
     {"1x1 of 7", 32, 512, 7, 2048, 1, 1, 0},   {"one image", 1, 512, 7, 512, 3, 1, 1},
     {"one image", 1, 64, 56, 64, 3, 1, 1},     {"one image", 1, 128, 28, 512, 1, 1, 0},
+    {"conv1", 128, 3, 227, 96, 11, 4, 0},      {"conv2", 128, 3, 231, 96, 11, 4, 0},
+    {"conv3", 128, 3, 227, 64, 7, 2, 0},       {"conv7", 128, 3, 224, 64, 3, 1, 0},
+    {"stem", 32, 3, 224, 64, 7, 2, 3},         {"one image", 1, 3, 224, 64, 7, 2, 3},
 };
 enum { LAYERS = sizeof layers / sizeof *layers };
 static const struct dr_conv_card card = {.arch = 90, .sms = 132, .hopper = true, .tf32 = true};
@@ -91,6 +93,7 @@ Test(tune, every_layer_has_a_row_that_fits_and_is_stable) {
             cr_expect(a[0].us > 0 && a[0].us < 10000, "%s: %g us", a[0].name, a[0].us);
             cr_assert(dr_cuda_conv_pick(&c, (enum dr_type)t, 90, INT64_MAX, &p));
             cr_expect(strstr(a[0].name, p.tile->name), "%s, not %s", a[0].name, p.tile->name);
+            cr_expect_eq(!strcmp(p.tile->name, "small"), c.c <= 8, "%s", a[0].name);
             cr_expect_eq(a[0].workspace_bytes, p.workspace_bytes);
             /* another number of multiprocessors changes no bit, so no choice */
             cr_expect_eq(dr_cuda_conv_ways(&c, (enum dr_type)t, 0, &half, b), n);
@@ -118,7 +121,7 @@ Test(tune, every_plan_fits_into_shared_memory) {
         const int of = i / LAYERS;
         if (dr_cuda_conv_plan(&c, (enum dr_type)(of % 3), &tile[of / 6], of / 3 % 2, &p)) {
             cr_expect_leq(p.shared_bytes, 227 * 1024, "%s: %d", p.tile->name, p.shared_bytes);
-            cr_expect_gt(p.shared_bytes, 0);
+            cr_expect(p.shared_bytes > 0 || c.c <= 8); /* which a test of its own plans */
             cr_expect_eq(p.workspace_bytes > 0, p.parts > 0);
         }
     }
