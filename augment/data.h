@@ -35,6 +35,8 @@ int64_t dr_dataset_batches(const struct dr_dataset *s); /* per epoch */
 /* The name of a sample's file without folder and ending (augment/files.h has the whole rule); NULL:
  * no source has files. */
 const char *dr_dataset_stem(const struct dr_dataset *s, int64_t sample);
+/* Puts the paths of all image files into the map. */
+void dr_dataset_paths(const struct dr_dataset *s, struct dr_map *to);
 bool dr_dataset_pads(const struct dr_dataset *s); /* some batch has n_valid < batch */
 /* Classes per label/mask column are known after the graph is built: checks every value of integer
  * label sources that are in memory (npy, idx, cifar10) once, naming the file and row, the number of

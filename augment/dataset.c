@@ -95,6 +95,11 @@ const char *dr_dataset_stem(const struct dr_dataset *s, int64_t sample) {
             return s->column[i].files.stem[sample];
     return NULL;
 }
+void dr_dataset_paths(const struct dr_dataset *s, struct dr_map *to) {
+    for (uint32_t i = 0; i < s->n_columns; i++)
+        for (uint32_t j = 0; j < s->column[i].files.n; j++)
+            dr_map_put(to, s->column[i].files.path[j], j);
+}
 bool dr_dataset_pads(const struct dr_dataset *s) {
     return s->pad && s->samples % s->batch != 0;
 }

@@ -159,6 +159,7 @@ static void read_sections(struct dr_load *l, const struct dr_yaml *root) {
         dr_error(l->d, root->mark, "nothing to do: there is no `train:`, `eval:` or `outputs:`");
     }
     dr_load_expand(l, optimizer ? dr_load_optimizer(l, optimizer, "train", "train") : DR_NONE);
+    dr_load_check_files(l);
 }
 
 struct dr_model *dr_model_from_tree(struct dr_arena *a, struct dr_diag *d,

@@ -225,6 +225,7 @@ static bool read_from(struct dr_load *l, const struct dr_yaml *y, const char *wh
     if (s->path && y->text[0] != '/') {
         s->literal = strlen(l->m->folder) + 1;
     }
+    dr_load_file(l, s->path, y->mark, what, DR_FILE_DATA);
     return s->path != NULL;
 }
 

@@ -107,6 +107,13 @@ struct dr_kept {
     uint32_t n;
 };
 
+enum dr_file_use { DR_FILE_DATA, DR_FILE_WEIGHTS, DR_FILE_SAVED, DR_FILE_WRITTEN };
+struct dr_named_file {
+    const char *path, *what; /* "outputs.a: npy" */
+    struct dr_mark mark;
+    enum dr_file_use use;
+};
+
 struct dr_load {
     struct dr_arena *a;
     struct dr_diag *d;
@@ -126,7 +133,8 @@ struct dr_load {
     struct dr_map *reading_by_key, *decl_by_name;
     DR_VEC(struct dr_kept) kept;
     DR_VEC(struct dr_ref *) output_in; /* by output */
-    struct dr_mark best;               /* of train.save.best */
+    DR_VEC(struct dr_named_file) file;
+    struct dr_mark best; /* of train.save.best */
     uint32_t errors_before;
     uint64_t expansion;
     bool too_large;
@@ -146,6 +154,13 @@ const struct dr_op *dr_load_op(struct dr_load *l, const struct dr_yaml *y, const
                                uint32_t want);
 const char *dr_load_suggest(struct dr_load *l, const char *name, const char *const *names,
                             uint32_t n);
+
+/* ---- files (model_files.c) ---- */
+/* Notes a file; a path of NULL is none. */
+void dr_load_file(struct dr_load *l, const char *path, struct dr_mark mark, const char *what,
+                  enum dr_file_use use);
+/* Errors about files that are written twice, or over what is read. */
+void dr_load_check_files(struct dr_load *l);
 
 /* ---- sections ---- */
 void dr_load_inputs(struct dr_load *l, const struct dr_yaml *y); /* model_data.c */

@@ -131,6 +131,7 @@ bool dr_load_weights(struct dr_load *l, const struct dr_yaml *y, const char *wha
         }
     }
     out->file = dr_load_path(l, file, what);
+    dr_load_file(l, out->file, file->mark, what, DR_FILE_WEIGHTS);
     return dr_diag_errors(l->d) == before;
 }
 
@@ -201,6 +202,7 @@ static void read_save(struct dr_load *l, const struct dr_yaml *y, const char **b
         }
     }
     l->m->train.save = dr_load_path(l, file, "train.save");
+    dr_load_file(l, l->m->train.save, file->mark, "train.save", DR_FILE_SAVED);
 }
 
 /* ---- train ---- */
@@ -257,6 +259,7 @@ void dr_load_train(struct dr_load *l, const struct dr_yaml *y) {
     }
     if (log) {
         l->m->train.log = dr_load_path(l, log, "train.log");
+        dr_load_file(l, l->m->train.log, log->mark, "train.log", DR_FILE_WRITTEN);
     }
     if (find_split(l, "train") == DR_NONE && l->m->batch) {
         no_split(l, y->mark, "train", "train");
@@ -348,10 +351,14 @@ void dr_load_outputs(struct dr_load *l, const struct dr_yaml *y) {
         const struct dr_yaml *png = dr_yaml_get(map, "png");
         struct dr_outputs o = {.name = key->text, .mark = key->mark};
         if (npy) {
-            o.npy = dr_load_path(l, npy, dr_printf(l->a, "%s: npy", what));
+            const char *file = dr_printf(l->a, "%s: npy", what);
+            o.npy = dr_load_path(l, npy, file);
+            dr_load_file(l, o.npy, npy->mark, file, DR_FILE_WRITTEN);
         }
         if (png) {
-            o.png = dr_load_path(l, png, dr_printf(l->a, "%s: png", what));
+            const char *files = dr_printf(l->a, "%s: png", what);
+            o.png = dr_load_path(l, png, files);
+            dr_load_file(l, o.png, png->mark, files, DR_FILE_WRITTEN);
             check_pattern(l, png, what);
         }
         struct dr_tref *ref = DR_NEW(l->a, struct dr_tref);

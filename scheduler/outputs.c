@@ -55,17 +55,45 @@ static bool open_npy(struct dr_session *s, struct sink *k, const struct dr_value
     return !error || cannot(s, k->o->npy, strerror(error));
 }
 
-/* Two samples with one stem would be one file. */
-static bool stems_differ(struct dr_session *s, const struct sink *k) {
+/* "out/{stem}.png" of one sample. */
+static void png_path(struct dr_text *t, const struct dr_dataset *d, const char *pattern,
+                     int64_t sample) {
+    while (*pattern) {
+        const size_t plain = strcspn(pattern, "{");
+        dr_text_bytes(t, pattern, plain);
+        pattern += plain;
+        if (!strncmp(pattern, "{stem}", 6)) {
+            dr_text_add(t, "%s", dr_dataset_stem(d, sample));
+            pattern += 6;
+        } else if (!strncmp(pattern, "{index}", 7)) {
+            dr_text_add(t, "%lld", (long long)sample);
+            pattern += 7;
+        } else if (*pattern) {
+            dr_text_bytes(t, pattern++, 1);
+        }
+    }
+}
+
+/* Two samples with one stem would be one file, and a picture that is read would be gone. */
+static bool files_are_new(struct dr_session *s, const struct sink *k) {
     struct dr_arena *a = dr_arena_create();
-    struct dr_map *seen = dr_map_create(a);
+    struct dr_map *seen = dr_map_create(a), *read = dr_map_create(a);
+    const bool stems = strstr(k->o->png, "{stem}") != NULL;
     bool good = true;
-    for (int64_t i = 0; i < dr_dataset_samples(s->data) && good; i++)
-        if (dr_map_put(seen, dr_dataset_stem(s->data, i), 0) != DR_NONE)
+    dr_dataset_paths(s->data, read);
+    for (int64_t i = 0; i < dr_dataset_samples(s->data) && good; i++) {
+        struct dr_text path = {.arena = a};
+        png_path(&path, s->data, k->o->png, i);
+        if (stems && dr_map_put(seen, dr_dataset_stem(s->data, i), 0) != DR_NONE)
             good = dr_error(s->diag, k->o->mark,
                             "outputs.%s: png: two files have the stem '%s'; {index} counts the "
                             "samples",
                             k->o->name, dr_dataset_stem(s->data, i));
+        else if (dr_map_get(read, path.at) != DR_NONE)
+            good = dr_error(s->diag, k->o->mark,
+                            "outputs.%s: png: %s would be written over a file that is read",
+                            k->o->name, path.at);
+    }
     dr_arena_destroy(a);
     return good;
 }
@@ -90,7 +118,7 @@ static bool open_png(struct dr_session *s, struct sink *k, const struct dr_value
                         "outputs.%s: png: no source of the data has file names for {stem}; "
                         "{index} counts the samples",
                         k->o->name);
-    if (strstr(k->o->png, "{stem}") && !stems_differ(s, k))
+    if (!files_are_new(s, k))
         return false;
     k->height = (uint32_t)d->dim[1];
     k->width = (uint32_t)d->dim[2];
@@ -155,25 +183,6 @@ static bool add_npy(struct dr_session *s, struct sink *k, const unsigned char *r
     if (type != DR_BF16)
         error = dr_file_write(k->npy, rows, (size_t)(n * k->row_bytes));
     return !error || cannot(s, k->o->npy, strerror(error));
-}
-
-/* "out/{stem}.png" of one sample. */
-static void png_path(struct dr_text *t, const struct dr_dataset *d, const char *pattern,
-                     int64_t sample) {
-    while (*pattern) {
-        const size_t plain = strcspn(pattern, "{");
-        dr_text_bytes(t, pattern, plain);
-        pattern += plain;
-        if (!strncmp(pattern, "{stem}", 6)) {
-            dr_text_add(t, "%s", dr_dataset_stem(d, sample));
-            pattern += 6;
-        } else if (!strncmp(pattern, "{index}", 7)) {
-            dr_text_add(t, "%lld", (long long)sample);
-            pattern += 7;
-        } else if (*pattern) {
-            dr_text_bytes(t, pattern++, 1);
-        }
-    }
 }
 
 static bool add_png(struct dr_session *s, struct sink *k, const unsigned char *row,

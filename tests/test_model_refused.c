@@ -36,6 +36,33 @@ Test(model_refused, YML_07_unknown_and_misplaced_keys) {
     REFUSE(MODEL("      d: {op: conv2d, kernel: 3}\n"), "conv2d 'net.d': 'filters' is missing");
 }
 
+/* A run writes a file once, and none that it reads. */
+Test(model_refused, files_that_are_written_over) {
+#define RUN HEAD NODES FIRST LAST TRAIN
+#define OUTPUTS(a, b) RUN "outputs: {a: {in: net.n, " a "}, b: {in: net.flat, " b "}}\n"
+    load_ok(OUTPUTS("npy: o.npy", "npy: p.npy"));
+    load_ok(OUTPUTS("npy: /dev/null", "npy: /dev/null"));
+    REFUSE(OUTPUTS("npy: o.npy", "npy: o.npy"),
+           "14:62: error: outputs.b: npy: outputs.a: npy writes this file as well");
+    REFUSE(OUTPUTS("png: \"{index}.png\"", "png: \"{index}.png\""),
+           "outputs.b: png: outputs.a: png writes this file as well");
+    REFUSE(RUN "  save: a.st\n  log: a.st\n", "train.log: train.save writes this file as well");
+    REFUSE(RUN "  log: a.csv\noutputs: {o: {in: net.n, npy: a.csv}}\n",
+           "outputs.o: npy: train.log writes this file as well");
+    REFUSE("dagrun: 1\n" INPUTS
+           "data: {batch: 4, train: {image: {npy: x.npy}, label: {idx: y.idx}}}\n" NODES FIRST LAST
+               TRAIN "  log: y.idx\noutputs: {o: {in: net.n, npy: x.npy}}\n",
+           "train.log: it would be written over what data.train.label: idx reads",
+           "outputs.o: npy: it would be written over what data.train.image: npy reads");
+    REFUSE(HEAD "subgraphs:\n  net:\n    weights: w.st\n    nodes:\n" FIRST LAST TRAIN
+                "  log: w.st\n",
+           "train.log: it would be written over what subgraph 'net': weights reads");
+    load_ok(HEAD "subgraphs:\n  net:\n    weights: w.st\n    nodes:\n" FIRST LAST TRAIN
+                 "  save: w.st\n");
+#undef OUTPUTS
+#undef RUN
+}
+
 Test(model_refused, sections_check_their_values) {
     static const struct {
         const char *line, *want; /* in place of the line of that section */

@@ -293,9 +293,15 @@ Test(six, f_infer) {
             cr_assert(mask[k] < 5);
     }
     dr_decoder_destroy(d);
+    /* A mask in the photo's place would be the end of the photo. */
+    char args[1300];
+    snprintf(args, sizeof args, "--set outputs.mask.png=\"in/{stem}.jpg\" %s", in("f_infer.yaml"));
+    r = cli_run(DR_BINARY, args);
+    cr_expect(r.code == 2 && strstr(r.err, "in/B.jpg would be written over a file that is read"),
+              "%s", r.err);
+    cli_run_free(&r);
     /* Two files of one stem would be one mask. */
     photo("in/a.jpeg", 30, 40, 1);
-    char args[1300];
     snprintf(args, sizeof args, "--set data.infer.image.files=in/* %s", in("f_infer.yaml"));
     r = cli_run(DR_BINARY, args);
     cr_expect(r.code == 2 && strstr(r.err, "two files have the stem 'a'"), "%s", r.err);

@@ -1,0 +1,46 @@
+/* The files that a model names: a run writes each of them once, and none that it reads. */
+#include "graph/model_load.h"
+#include <stdlib.h>
+#include <sys/stat.h>
+
+/* Devices and pipes (/dev/null) may be written to by all. */
+void dr_load_file(struct dr_load *l, const char *path, struct dr_mark mark, const char *what,
+                  enum dr_file_use use) {
+    struct stat st;
+    if (path && (stat(path, &st) != 0 || S_ISREG(st.st_mode))) {
+        char *real = realpath(path, NULL); /* by way of links; NULL: it is not there yet */
+        *dr_push(l->a, &l->file) =
+            (struct dr_named_file){dr_strdup(l->a, real ? real : path), what, mark, use};
+        free(real);
+    }
+}
+
+/* Saved weights may take the place of those that the run began with. */
+static bool may_replace(const struct dr_named_file *written, const struct dr_named_file *read) {
+    return written->use == DR_FILE_SAVED && read->use == DR_FILE_WEIGHTS;
+}
+
+void dr_load_check_files(struct dr_load *l) {
+    struct dr_map *by_path = dr_map_create(l->a);
+    for (uint32_t i = 0; i < l->file.n; i++) {
+        const struct dr_named_file *f = &l->file.at[i];
+        if (f->use == DR_FILE_DATA || f->use == DR_FILE_WEIGHTS) {
+            continue;
+        }
+        const uint32_t first = dr_map_put(by_path, f->path, i);
+        if (first != DR_NONE) {
+            dr_error(l->d, f->mark, "%s: %s writes this file as well", f->what,
+                     l->file.at[first].what);
+        }
+    }
+    for (uint32_t i = 0; i < l->file.n; i++) {
+        const struct dr_named_file *f = &l->file.at[i];
+        const uint32_t writer = dr_map_get(by_path, f->path);
+        if ((f->use != DR_FILE_DATA && f->use != DR_FILE_WEIGHTS) || writer == DR_NONE ||
+            may_replace(&l->file.at[writer], f)) {
+            continue;
+        }
+        dr_error(l->d, l->file.at[writer].mark, "%s: it would be written over what %s reads",
+                 l->file.at[writer].what, f->what);
+    }
+}
