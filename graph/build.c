@@ -461,6 +461,32 @@ static void mark_elsewhere(struct build *b) {
     }
 }
 
+/* A file of weights that no weight is read from was meant for something else. Where a part of what
+ * it stands for is left out of the graph, that part may have them. */
+static void check_weights_used(const struct build *b) {
+    const struct dr_model *m = b->m;
+    struct dr_map *seen = dr_map_create(b->g->arena);
+    for (uint32_t i = 0; i < m->node.n; i++) {
+        const struct dr_decl *d = &m->node.at[i];
+        const struct dr_weights *w = d->weights;
+        const char *key = w ? dr_printf(b->g->arena, "%p", (const void *)w) : "";
+        if (!w || w->random || !w->file || dr_map_put(seen, key, i) != DR_NONE) {
+            continue;
+        }
+        bool used = false;
+        for (uint32_t j = i; j < m->node.n && !used; j++) {
+            const uint32_t node = b->node[j];
+            used =
+                m->node.at[j].weights == w &&
+                (!b->keep->out[j] || (node != DR_NONE && has_weights(b->g, &b->g->node.at[node])));
+        }
+        if (!used) {
+            dr_warn(m->diag, w->mark, "weights %s: nothing that they stand for has weights",
+                    w->file);
+        }
+    }
+}
+
 /* What the mode needs of the file. */
 static bool check_mode(const struct dr_model *m, enum dr_graph_mode mode) {
     const struct dr_mark none = {0};
@@ -519,6 +545,9 @@ struct dr_graph *dr_pass_load(const struct dr_model *m, enum dr_graph_mode mode,
     }
     add_results(&b);
     mark_elsewhere(&b);
+    if (mode == DR_MODE_TRAIN) {
+        check_weights_used(&b);
+    }
     if (dr_diag_errors(m->diag) != before) {
         return NULL;
     }

@@ -176,10 +176,16 @@ static const char *path_of_shapes(struct dr_graph *g, uint32_t value) {
     return t.at;
 }
 
+/* As the file calls it: "batch_norm", not "batch_norm_eval". */
+static const char *op_name(const struct dr_node *n) {
+    const struct dr_yaml *op = n->written ? dr_yaml_get(n->written, "op") : NULL;
+    return op && (n->op->flags & DR_OP_INTERNAL) ? op->text : n->op->name;
+}
+
 static bool report(struct dr_infer *c, struct dr_mark mark, const char *fmt, va_list ap) {
     struct dr_graph *g = c->g;
     const struct dr_node *n = node_of(c);
-    dr_error(g->diag, mark, "%s '%s': %s", n->op->name, n->name, dr_vprintf(g->arena, fmt, ap));
+    dr_error(g->diag, mark, "%s '%s': %s", op_name(n), n->name, dr_vprintf(g->arena, fmt, ap));
     uint32_t notes = 0;
     for (uint32_t i = 0; i < n->n_in && notes < MAX_NOTES; i++) {
         const struct dr_value *v = &g->value.at[n->in[i]];

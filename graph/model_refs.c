@@ -257,6 +257,12 @@ static void resolve_shares(struct dr_load *l) {
         if (of->kind == DR_TNODE_SHARE) {
             t->share = of->share;
         }
+        if (t->op && (t->op->flags & DR_OP_AUGMENT) && (t->op->flags & DR_OP_RANDOM)) {
+            dr_warn(l->d, t->mark,
+                    "%s draws for itself, not as '%s' does: what is to change alike, an image and "
+                    "its mask, goes through one node, `in: [image, mask]`",
+                    what_of(l, t), of->name);
+        }
     }
 }
 

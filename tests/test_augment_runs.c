@@ -98,5 +98,7 @@ Test(augment_runs, labels_are_checked) {
     says("--set subgraphs.augment.nodes.crop.size=11", 2,
          "a crop of 11x11 does not fit into 'augment.i3', which is 8x8, not with its padding "
          "either");
+    says("--infer --set subgraphs.augment.nodes.crop.size=11", 2,
+         "random_crop 'augment.crop': a crop of 11x11 does not fit"); /* not random_crop_eval */
     says("--set subgraphs.augment.nodes.crop.siez=11", 2, "did you mean 'size'?");
 }

@@ -246,6 +246,20 @@ Test(cases, optimizers_that_train_nothing) {
     accepted(MODEL("      r: {op: relu, optimizer: {op: sgd, lr: 1}}\n"),
              "m.yaml:8:37: warning: the optimizer of 'net.r' trains nothing");
 }
+Test(cases, weights_and_shares_that_do_nothing) {
+    accepted(MODEL("      r: {op: relu, weights: w.st}\n"),
+             "w.st: nothing that they stand for has weights");
+    accepted(MODEL("      r: {op: relu, weights: random}\n"), NULL);
+    accepted("dagrun: 1\ninputs: {image: {shape: [8, 8, 1], dtype: u8}, mask: {shape: [8, 8], "
+             "dtype: u8}}\ndata: {batch: 4, train: {image: {synthetic: uniform}, mask: {synthetic: "
+             "uniform}}}\nsubgraphs:\n  net:\n    nodes:\n"
+             "      a: {op: random_crop, in: image, size: 6}\n"
+             "      b: {share: a, in: mask}\n"
+             "      n: {op: normalize, in: a}\n      c: {op: conv2d, filters: 2, kernel: 1}\n"
+             "train:\n  losses: {ce: {op: cross_entropy, in: [net.c, net.b]}}\n"
+             "  optimizer: {op: sgd, lr: 0.1}\n  steps: 1\n",
+             "m.yaml:8:7: warning: random_crop 'net.b' draws for itself, not as 'a' does");
+}
 
 /* ---- streams ---- */
 
