@@ -49,6 +49,10 @@ static bool soft_infer(struct dr_infer *c) {
         return dr_infer_wrong(c, "class_weights",
                               "class_weights are for class numbers; '%s' holds shares of classes",
                               t->name);
+    if ((double)a->ignore_index != DR_IGNORE_BY_KIND)
+        return dr_infer_wrong(c, "ignore_index",
+                              "ignore_index is a class number; '%s' holds shares of classes",
+                              t->name);
     return true;
 }
 
