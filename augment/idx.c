@@ -1,25 +1,14 @@
 /* Reading IDX files. See idx.h. */
 #include "augment/idx.h"
-
+#include "augment/why.h"
 #include "graph/base.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <zlib.h>
-
-static bool refuse(char *why, size_t why_n, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static bool refuse(char *why, size_t why_n, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(why, why_n, fmt, ap);
-    va_end(ap);
-    return false;
-}
 
 /* ---- the header ---- */
 
@@ -35,7 +24,7 @@ static bool parse_header(const unsigned char *p, size_t n, struct dr_npy *out, s
     } types[] = {{0x08, 'u', 1}, {0x09, 'i', 1}, {0x0b, 'i', 2},
                  {0x0c, 'i', 4}, {0x0d, 'f', 4}, {0x0e, 'f', 8}};
     if (n < 4 || p[0] != 0 || p[1] != 0)
-        return refuse(why, why_n, n ? "it is not an IDX file" : "the file is empty");
+        return dr_refuse(why, why_n, n ? "it is not an IDX file" : "the file is empty");
     out->item = 0;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].code == p[2]) {
@@ -43,21 +32,21 @@ static bool parse_header(const unsigned char *p, size_t n, struct dr_npy *out, s
             out->item = types[i].item;
         }
     if (!out->item)
-        return refuse(why, why_n, "IDX type 0x%02x is not one of 08 09 0b 0c 0d 0e", p[2]);
+        return dr_refuse(why, why_n, "IDX type 0x%02x is not one of 08 09 0b 0c 0d 0e", p[2]);
     out->rank = p[3];
     if (out->rank < 1 || out->rank > DR_NPY_MAX_RANK)
-        return refuse(why, why_n, "its header says %u dimensions; 1 to %d are read", out->rank,
-                      DR_NPY_MAX_RANK);
+        return dr_refuse(why, why_n, "its header says %u dimensions; 1 to %d are read", out->rank,
+                         DR_NPY_MAX_RANK);
     *start = 4 + 4 * (size_t)out->rank;
     if (n < *start)
-        return refuse(why, why_n, "the file is truncated: it ends inside its header");
+        return dr_refuse(why, why_n, "the file is truncated: it ends inside its header");
     *bytes = out->item;
     for (uint32_t i = 0; i < out->rank; i++) {
         const unsigned char *d = p + 4 + 4 * (size_t)i;
         out->dim[i] = (int64_t)d[0] << 24 | d[1] << 16 | d[2] << 8 | d[3];
         /* Rank times 32 bits can pass 64; a zero among them hides nothing. */
         if (out->dim[i] && __builtin_mul_overflow(*bytes, (uint64_t)out->dim[i], bytes))
-            return refuse(why, why_n, "its header says more than 2^64 bytes");
+            return dr_refuse(why, why_n, "its header says more than 2^64 bytes");
     }
     for (uint32_t i = 0; i < out->rank; i++)
         if (out->dim[i] == 0)
@@ -67,12 +56,12 @@ static bool parse_header(const unsigned char *p, size_t n, struct dr_npy *out, s
 
 static bool right_length(uint64_t want, uint64_t have, char *why, size_t why_n) {
     if (have < want)
-        return refuse(why, why_n,
-                      "the file is truncated: its header needs %llu bytes of items, it has %llu",
-                      (unsigned long long)want, (unsigned long long)have);
+        return dr_refuse(why, why_n,
+                         "the file is truncated: its header needs %llu bytes of items, it has %llu",
+                         (unsigned long long)want, (unsigned long long)have);
     return have == want ||
-           refuse(why, why_n, "%llu bytes follow the %llu bytes that its header needs",
-                  (unsigned long long)(have - want), (unsigned long long)want);
+           dr_refuse(why, why_n, "%llu bytes follow the %llu bytes that its header needs",
+                     (unsigned long long)(have - want), (unsigned long long)want);
 }
 
 static void to_little(unsigned char *p, uint64_t bytes, uint32_t item) {
@@ -97,7 +86,7 @@ static bool parse_plain(const unsigned char *file, size_t n, struct dr_npy *out,
     if (out->item == 1)
         return true;
     if (!(out->own = malloc(bytes ? bytes : 1)))
-        return refuse(why, why_n, "out of host memory");
+        return dr_refuse(why, why_n, "out of host memory");
     memcpy(out->own, out->data, bytes);
     to_little(out->own, bytes, out->item);
     out->data = out->own;
@@ -124,10 +113,10 @@ static bool inflate_some(z_stream *z, const unsigned char **in, size_t *left, un
         *got += out_before - z->avail_out;
         *ended = code == Z_STREAM_END;
         if (code == Z_BUF_ERROR || (code == Z_OK && !*left && z->avail_out))
-            return refuse(why, why_n, "the gzip file is truncated");
+            return dr_refuse(why, why_n, "the gzip file is truncated");
         if (code != Z_OK && code != Z_STREAM_END)
-            return refuse(why, why_n, "the gzip file is damaged: %s",
-                          z->msg ? z->msg : "no memory");
+            return dr_refuse(why, why_n, "the gzip file is damaged: %s",
+                             z->msg ? z->msg : "no memory");
     }
     return true;
 }
@@ -145,11 +134,12 @@ static bool inflate_all(z_stream *z, const unsigned char *file, size_t n, struct
         !parse_header(head, got + more, out, &start, &bytes, why, why_n))
         return false;
     if (bytes / 1040 > n) /* deflate shrinks at most 1032:1 (zlib's technical notes) */
-        return refuse(why, why_n,
-                      "its header needs %llu bytes of items, more than %zu compressed bytes become",
-                      (unsigned long long)bytes, n);
+        return dr_refuse(
+            why, why_n,
+            "its header needs %llu bytes of items, more than %zu compressed bytes become",
+            (unsigned long long)bytes, n);
     if (!(out->own = malloc(bytes ? bytes : 1)))
-        return refuse(why, why_n, "out of host memory");
+        return dr_refuse(why, why_n, "out of host memory");
     if (!inflate_some(z, &file, &left, out->own, bytes, &got, &ended, why, why_n) ||
         !right_length(bytes, got, why, why_n))
         return false;
@@ -157,8 +147,8 @@ static bool inflate_all(z_stream *z, const unsigned char *file, size_t n, struct
     if (!inflate_some(z, &file, &left, &extra, 1, &got, &ended, why, why_n))
         return false;
     if (got || left)
-        return refuse(why, why_n, "something follows the %llu bytes that its header needs",
-                      (unsigned long long)bytes);
+        return dr_refuse(why, why_n, "something follows the %llu bytes that its header needs",
+                         (unsigned long long)bytes);
     to_little(out->own, bytes, out->item);
     out->data = out->own;
     return true;
@@ -168,7 +158,7 @@ static bool parse_gzip(const unsigned char *file, size_t n, struct dr_npy *out, 
                        size_t why_n) {
     z_stream z = {0};
     if (inflateInit2(&z, 15 + 16) != Z_OK) /* the largest window; gzip's header and trailer */
-        return refuse(why, why_n, "out of host memory");
+        return dr_refuse(why, why_n, "out of host memory");
     const bool good = inflate_all(&z, file, n, out, why, why_n);
     inflateEnd(&z);
     return good;

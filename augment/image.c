@@ -1,20 +1,9 @@
 /* Headers of image files: the marker segments of a JPEG (ITU T.81, annex B), the chunks of a PNG
  * (W3C PNG, section 5), and the orientation from their EXIF blocks (TIFF 6.0, section 2). */
 #include "augment/image.h"
+#include "augment/why.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-
-static bool refuse(char *why, size_t why_n, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static bool refuse(char *why, size_t why_n, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(why, why_n, fmt, ap);
-    va_end(ap);
-    return false;
-}
 
 static uint32_t big2(const unsigned char *p) {
     return (uint32_t)p[0] << 8 | p[1];
@@ -57,18 +46,18 @@ static uint32_t exif_orientation(const unsigned char *p, size_t n) {
 static bool jpeg_frame(const unsigned char *p, size_t n, uint32_t marker, struct dr_image_head *h,
                        char *why, size_t why_n) {
     if (n < 6 || n < 6 + 3 * (size_t)p[5])
-        return refuse(why, why_n, "its frame header is too short");
+        return dr_refuse(why, why_n, "its frame header is too short");
     h->bits = p[0];
     h->height = big2(p + 1);
     h->width = big2(p + 3);
     h->channels = p[5] == 1 ? 1 : 3;
     h->cmyk = p[5] == 4;
     if (h->bits != 8)
-        return refuse(why, why_n, "a JPEG of %u bits a channel is not supported", h->bits);
+        return dr_refuse(why, why_n, "a JPEG of %u bits a channel is not supported", h->bits);
     if (marker == 0xc3 || (marker >= 0xc5 && marker != 0xc9 && marker != 0xca))
-        return refuse(why, why_n, "a lossless or hierarchical JPEG is not supported");
+        return dr_refuse(why, why_n, "a lossless or hierarchical JPEG is not supported");
     if (p[5] != 1 && p[5] != 3 && p[5] != 4)
-        return refuse(why, why_n, "a JPEG of %u components is not supported", p[5]);
+        return dr_refuse(why, why_n, "a JPEG of %u components is not supported", p[5]);
     return true;
 }
 
@@ -82,14 +71,14 @@ static bool jpeg_head(const unsigned char *f, size_t n, struct dr_image_head *h,
         while (at < n && f[at] == 0xff) /* fill bytes */
             at++;
         if (at >= n)
-            return refuse(why, why_n, "the file is truncated: it ends before its frame header");
+            return dr_refuse(why, why_n, "the file is truncated: it ends before its frame header");
         const uint32_t marker = f[at++];
         if (marker == 0xd9 || marker == 0xda)
-            return refuse(why, why_n, "it has no frame header");
+            return dr_refuse(why, why_n, "it has no frame header");
         if (marker <= 1 || (marker >= 0xd0 && marker <= 0xd8)) /* these stand alone */
             continue;
         if (n - at < 2 || big2(f + at) < 2 || big2(f + at) > n - at)
-            return refuse(why, why_n, "the file is truncated: it ends inside its header");
+            return dr_refuse(why, why_n, "the file is truncated: it ends inside its header");
         const unsigned char *p = f + at + 2;
         const size_t length = big2(f + at) - 2;
         if (marker == 0xe1 && length > 6 && memcmp(p, "Exif\0", 6) == 0 && h->orientation == 1)
@@ -115,17 +104,17 @@ static bool png_kind(uint32_t bits, uint32_t type, struct dr_image_head *h) {
 static bool png_head(const unsigned char *f, size_t n, struct dr_image_head *h, char *why,
                      size_t why_n) {
     if (n < 8 + 25)
-        return refuse(why, why_n, "the file is truncated: it ends inside its header");
+        return dr_refuse(why, why_n, "the file is truncated: it ends inside its header");
     if (big4(f + 8) != 13 || memcmp(f + 12, "IHDR", 4) != 0)
-        return refuse(why, why_n, "its first chunk is not IHDR");
+        return dr_refuse(why, why_n, "its first chunk is not IHDR");
     h->width = big4(f + 16);
     h->height = big4(f + 20);
     if (!png_kind(f[24], f[25], h))
-        return refuse(why, why_n, "its header says %u bits of colour type %u, which PNG has not",
-                      f[24], f[25]);
+        return dr_refuse(why, why_n, "its header says %u bits of colour type %u, which PNG has not",
+                         f[24], f[25]);
     for (size_t at = 8 + 25;;) { /* EXIF may stand behind the pixels */
         if (n - at < 12 || big4(f + at) > n - at - 12)
-            return refuse(why, why_n, "the file is truncated: it ends before its IEND chunk");
+            return dr_refuse(why, why_n, "the file is truncated: it ends before its IEND chunk");
         const size_t length = big4(f + at);
         if (memcmp(f + at + 4, "eXIf", 4) == 0)
             h->orientation = exif_orientation(f + at + 8, length);
@@ -154,19 +143,20 @@ bool dr_image_head(const unsigned char *file, size_t n, struct dr_image_head *h,
     const bool jpeg = n >= 3 && memcmp(file, "\xff\xd8\xff", 3) == 0;
     h->png = n >= 8 && memcmp(file, "\x89PNG\r\n\x1a\n", 8) == 0;
     if (!jpeg && !h->png)
-        return refuse(why, why_n, n ? "it is neither a JPEG nor a PNG file" : "the file is empty");
+        return dr_refuse(why, why_n,
+                         n ? "it is neither a JPEG nor a PNG file" : "the file is empty");
     if (!(jpeg ? jpeg_head(file, n, h, why, why_n) : png_head(file, n, h, why, why_n)))
         return false;
     if (h->width == 0 || h->height == 0 || h->width > 65535 || h->height > 65535)
-        return refuse(why, why_n, "its header says %u x %u pixels; a side has 1 to 65535", h->width,
-                      h->height);
+        return dr_refuse(why, why_n, "its header says %u x %u pixels; a side has 1 to 65535",
+                         h->width, h->height);
     if ((int64_t)h->width * h->height > DR_IMAGE_MAX_PIXELS)
-        return refuse(why, why_n, "its header says %u x %u pixels, at most %lld are read", h->width,
-                      h->height, (long long)DR_IMAGE_MAX_PIXELS);
+        return dr_refuse(why, why_n, "its header says %u x %u pixels, at most %lld are read",
+                         h->width, h->height, (long long)DR_IMAGE_MAX_PIXELS);
     if (too_small(h, n))
-        return refuse(why, why_n,
-                      "its header says %u x %u pixels, more than a file of %zu bytes can hold",
-                      h->width, h->height, n);
+        return dr_refuse(why, why_n,
+                         "its header says %u x %u pixels, more than a file of %zu bytes can hold",
+                         h->width, h->height, n);
     return true;
 }
 
@@ -178,26 +168,26 @@ static const char *colours(const struct dr_image_head *h) {
 bool dr_image_suits(const struct dr_image_head *h, const struct dr_image_want *w, char *why,
                     size_t why_n) {
     if (w->channels == 0 && !h->png)
-        return refuse(why, why_n,
-                      "a mask cannot be a JPEG, which changes class numbers: write it as PNG");
+        return dr_refuse(why, why_n,
+                         "a mask cannot be a JPEG, which changes class numbers: write it as PNG");
     if (w->channels == 0 && !h->palette && h->channels > 2)
-        return refuse(why, why_n,
-                      "it is %s, a mask is grey or has a palette: its numbers are "
-                      "the classes",
-                      colours(h));
+        return dr_refuse(why, why_n,
+                         "it is %s, a mask is grey or has a palette: its numbers are "
+                         "the classes",
+                         colours(h));
     if (w->channels == 1 && h->channels > 2)
-        return refuse(why, why_n, "it is %s (%u channels), 1 channel is declared", colours(h),
-                      h->cmyk ? 4 : h->channels);
+        return dr_refuse(why, why_n, "it is %s (%u channels), 1 channel is declared", colours(h),
+                         h->cmyk ? 4 : h->channels);
     if (w->channels && (h->bits == 16) != (w->item == 2))
-        return refuse(why, why_n, "it has %u bits a channel, %s is declared", h->bits,
-                      w->item == 2 ? "u16" : "u8");
+        return dr_refuse(why, why_n, "it has %u bits a channel, %s is declared", h->bits,
+                         w->item == 2 ? "u16" : "u8");
     const int64_t height = dr_image_turns(h) ? h->width : h->height;
     const int64_t width = dr_image_turns(h) ? h->height : h->width;
     if (w->fit == DR_FIT_ERROR && (height != w->height || width != w->width))
-        return refuse(why, why_n,
-                      "it is [%lld, %lld] (height, width), [%lld, %lld] is declared; `fit: "
-                      "resize`, `crop` or `pad` would make it so",
-                      (long long)height, (long long)width, (long long)w->height,
-                      (long long)w->width);
+        return dr_refuse(why, why_n,
+                         "it is [%lld, %lld] (height, width), [%lld, %lld] is declared; `fit: "
+                         "resize`, `crop` or `pad` would make it so",
+                         (long long)height, (long long)width, (long long)w->height,
+                         (long long)w->width);
     return true;
 }

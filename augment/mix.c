@@ -138,6 +138,10 @@ static bool classes_out(struct dr_infer *c, uint32_t i, const char *suffix) {
         return dr_infer_error(c, "label '%s' is %s: with its classes it would have too many axes",
                               v.name, dr_shape_text(c->g->arena, &s));
     s.dim[s.rank++] = a->classes;
+    int64_t shares;
+    if (!dr_shape_elements(&s, &shares) || shares / s.dim[0] > INT32_MAX)
+        return dr_infer_error(c, "label '%s' would become %s: a sample may have 2^31 values",
+                              v.name, dr_shape_text(c->g->arena, &s));
     struct dr_value *target = &c->g->value.at[c->g->node.at[c->node].in[i]];
     if (target->classes == 0 || target->classes > a->classes)
         target->classes = a->classes;

@@ -139,6 +139,14 @@ struct dr_plane dr_plane_of(const struct dr_launch *l, uint32_t i, double fill, 
     };
 }
 
+uint32_t dr_planes_of(const struct dr_launch *l, uint32_t i, double fill, bool smooth,
+                      struct dr_plane *p) {
+    uint32_t n = 0;
+    for (; n < DR_PLANES && i + n < l->node->n_out; n++)
+        p[n] = dr_plane_of(l, i + n, fill, smooth);
+    return n;
+}
+
 const struct dr_batch *dr_planes_batch(const struct dr_launch *l) {
     return l->node->op->flags & DR_OP_HEADER ? l->in[l->node->n_in - 1] : NULL;
 }

@@ -50,6 +50,9 @@ bool dr_planes_out(struct dr_infer *c, uint32_t n, int64_t h, int64_t w);
 
 /* Operand i of a launch. `smooth`: images are interpolated. */
 struct dr_plane dr_plane_of(const struct dr_launch *l, uint32_t i, double fill, bool smooth);
+/* Those from operand i on that one launch takes, DR_PLANES at most: how many. */
+uint32_t dr_planes_of(const struct dr_launch *l, uint32_t i, double fill, bool smooth,
+                      struct dr_plane *p);
 /* The batch's header where the op has one, else NULL. */
 const struct dr_batch *dr_planes_batch(const struct dr_launch *l);
 int64_t dr_planes_channels(const struct dr_value *v);

@@ -38,9 +38,7 @@ DR_CUDA_LAUNCHER run_cuda(const struct dr_launch *l, struct dr_cuda *cuda, const
     int err = 0;
     for (uint32_t i = 0; i < l->node->n_out && !err; i += DR_PLANES) {
         struct dr_plane p[DR_PLANES];
-        uint32_t n = 0;
-        for (; n < DR_PLANES && i + n < l->node->n_out; n++)
-            p[n] = dr_plane_of(l, i + n, fill, smooth);
+        const uint32_t n = dr_planes_of(l, i, fill, smooth, p);
         err = dr_cuda_turn(t, dr_planes_batch(l), p, n, cuda->stream);
     }
     return err;

@@ -3,7 +3,7 @@
  * step. */
 #include "kernels/cpu/colour.h"
 #include "kernels/mix.h"
-#include "tests/fake_harness.h"
+#include "tests/test_augment.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -253,13 +253,7 @@ Test(augment_colour, erasing) {
 /* ---- refused ---- */
 
 Test(augment_colour, refuses) {
-    static const struct {
-        const char *op, *yaml;
-        enum dr_dtype type;
-        struct dr_shape s;
-        enum dr_meaning meaning;
-        const char *text;
-    } t[] = {
+    static const struct rig_refused t[] = {
         {"color_jitter",
          "{hue: 0.1}",
          DR_U8,
@@ -298,13 +292,5 @@ Test(augment_colour, refuses) {
          "value -1 is no value of 'v'"},
         {"random_erasing", "{scale: [0, 2]}", DR_U8, {4, {4, 3, 3, 3}}, DR_IMAGE, "scale"},
     };
-    for (size_t k = 0; k < COUNT(t); k++) {
-        struct rig r = rig_create(4);
-        const uint32_t v = rig_input(&r, "v", t[k].type, t[k].s, t[k].meaning, NULL);
-        cr_expect_eq(rig_op(&r, "op", t[k].op, t[k].yaml, &v, 1), DR_NONE, "%s %s", t[k].op,
-                     t[k].yaml);
-        cr_expect(strstr(rig_text(&r), t[k].text), "%s %s: '%s' is not in '%s'", t[k].op, t[k].yaml,
-                  t[k].text, rig_text(&r));
-        rig_free(&r);
-    }
+    rig_refuses(t, COUNT(t), false);
 }

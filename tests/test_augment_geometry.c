@@ -2,7 +2,7 @@
  * which windows are drawn, evaluation, and what is refused. tests/test_augment_torch.c has the
  * values of pixels that are interpolated. */
 #include "kernels/resample.h"
-#include "tests/fake_harness.h"
+#include "tests/test_augment.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -341,13 +341,7 @@ Test(augment_geometry, threads_change_nothing) {
 /* ---- refused ---- */
 
 Test(augment_geometry, refuses) {
-    static const struct {
-        const char *op, *yaml;
-        enum dr_dtype type;
-        struct dr_shape s;
-        enum dr_meaning meaning;
-        const char *text;
-    } t[] = {
+    static const struct rig_refused t[] = {
         {"random_crop", "{size: 2}", DR_I32, {1, {4}}, DR_LABEL, "'v' is a label"},
         {"resize", "{size: 2}", DR_F32, {2, {4, 10}}, DR_PLAIN, "'v' is [4, 10]"},
         {"resize", "{size: 2}", DR_I32, {4, {4, 3, 3, 1}}, DR_IMAGE, "'v' is i32"},
@@ -419,15 +413,7 @@ Test(augment_geometry, refuses) {
         {"affine", "{shear: [1, 2, 4, 3]}", DR_U8, {4, {1, 3, 3, 1}}, DR_IMAGE, "is above"},
         {"affine", "{shear: [0, 90]}", DR_U8, {4, {1, 3, 3, 1}}, DR_IMAGE, "shear"},
     };
-    for (size_t k = 0; k < COUNT(t); k++) {
-        struct rig r = rig_create(t[k].s.dim[0]);
-        const uint32_t v = rig_input(&r, "v", t[k].type, t[k].s, t[k].meaning, NULL);
-        cr_expect_eq(rig_op(&r, "op", t[k].op, t[k].yaml, &v, 1), DR_NONE, "%s %s", t[k].op,
-                     t[k].yaml);
-        cr_expect(strstr(rig_text(&r), t[k].text), "%s %s: '%s' is not in '%s'", t[k].op, t[k].yaml,
-                  t[k].text, rig_text(&r));
-        rig_free(&r);
-    }
+    rig_refuses(t, COUNT(t), false);
     struct rig r = rig_create(1);
     const uint32_t in[] = {rig_input(&r, "x", DR_U8, DR_SHAPE(1, 4, 6, 1), DR_IMAGE, NULL),
                            rig_input(&r, "m", DR_U8, DR_SHAPE(1, 4, 5), DR_MASK, NULL)};

@@ -1,6 +1,6 @@
 /* mixup and cutmix: shares, partners and boxes; and cross_entropy against shares of classes. */
 #include "kernels/mix.h"
-#include "tests/fake_harness.h"
+#include "tests/test_augment.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -252,13 +252,7 @@ Test(augment_mix, a_wrong_class_is_not_a_number) {
 }
 
 Test(augment_mix, refuses) {
-    static const struct {
-        const char *op, *yaml;
-        enum dr_dtype type;
-        struct dr_shape s;
-        enum dr_meaning meaning;
-        const char *text;
-    } t[] = {
+    static const struct rig_refused t[] = {
         {"mixup", "{}", DR_I32, {1, {4}}, DR_LABEL, "say how many there are, `classes: N`"},
         {"mixup",
          "{classes: 2}",
@@ -270,6 +264,12 @@ Test(augment_mix, refuses) {
         {"mixup", "{classes: 2}", DR_U8, {2, {4, 3}}, DR_PLAIN, "'v' is u8"},
         {"mixup", "{classes: 2}", DR_I64, {4, {4, 3, 3, 1}}, DR_IMAGE, "'v' is i64"},
         {"mixup", "{classes: 2}", DR_I32, {5, {4, 1, 1, 1, 1}}, DR_LABEL, "too many axes"},
+        {"mixup",
+         "{classes: 8192}",
+         DR_I32,
+         {3, {4, 512, 512}},
+         DR_LABEL,
+         "'v' would become [4, 512, 512, 8192]: a sample may have 2^31 values"},
         {"mixup", "{alpha: 0}", DR_F32, {1, {4}}, DR_LABEL, "alpha"},
         {"mixup", "{classes: 0}", DR_I32, {1, {4}}, DR_LABEL, "classes"},
         {"cross_entropy",
@@ -284,18 +284,15 @@ Test(augment_mix, refuses) {
          {4, {4, 3, 3, 1}},
          DR_LABEL,
          "class_weights are for class numbers"},
+        {"cross_entropy",
+         "{ignore_index: 1}",
+         DR_F32,
+         {4, {4, 3, 3, 1}},
+         DR_LABEL,
+         "ignore_index is a class number; 'v' holds shares of classes"},
         {"cross_entropy", "{}", DR_F32, {4, {4, 3, 3, 1}}, DR_PLAIN, "classes are integers"},
     };
-    for (size_t k = 0; k < COUNT(t); k++) {
-        struct rig r = rig_create(4);
-        const uint32_t in[] = {rig_floats(&r, "x", DR_SHAPE(4, 3, 3, 1), NULL),
-                               rig_input(&r, "v", t[k].type, t[k].s, t[k].meaning, NULL)};
-        cr_expect_eq(rig_op(&r, "op", t[k].op, t[k].yaml, in, 2), DR_NONE, "%s %s", t[k].op,
-                     t[k].yaml);
-        cr_expect(strstr(rig_text(&r), t[k].text), "%s %s: '%s' is not in '%s'", t[k].op, t[k].yaml,
-                  t[k].text, rig_text(&r));
-        rig_free(&r);
-    }
+    rig_refuses(t, COUNT(t), true);
     struct rig r = rig_create(4);
     const uint32_t in[] = {rig_input(&r, "a", DR_F32, DR_SHAPE(4), DR_LABEL, NULL),
                            rig_input(&r, "b", DR_F32, DR_SHAPE(4, 2), DR_PLAIN, NULL)};
