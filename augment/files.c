@@ -21,6 +21,27 @@ static char *escaped(struct dr_arena *a, const struct dr_source *s) {
     return pattern;
 }
 
+/* How many patterns the braces stand for, or more: each comma counts for the pair that it is in,
+ * and pairs count as if they stood side by side. */
+static int64_t alternatives(const char *p) {
+    enum { DEEPEST = 64 };
+    int64_t n = 1, of[DEEPEST + 1];
+    for (int depth = 0; *p && n <= DR_FILES_PATTERNS; p++) {
+        if (*p == '\\' && p[1]) {
+            p++;
+        } else if (*p == '{') {
+            if (depth == DEEPEST)
+                return INT64_MAX;
+            of[++depth] = 1;
+        } else if (*p == ',' && depth) {
+            of[depth]++;
+        } else if (*p == '}' && depth) {
+            n *= of[depth--];
+        }
+    }
+    return n;
+}
+
 static size_t base_of(const struct dr_source *s) {
     const size_t plain = s->literal + strcspn(s->path + s->literal, "*?[{\\");
     size_t base = s->literal;
@@ -38,6 +59,10 @@ bool dr_files_list(struct dr_arena *a, const struct dr_source *s, struct dr_file
                    size_t why_n) {
     glob_t found;
     *out = (struct dr_files){.base = base_of(s)};
+    if (alternatives(s->path + s->literal) > DR_FILES_PATTERNS) {
+        snprintf(why, why_n, "its braces stand for more than %d patterns", DR_FILES_PATTERNS);
+        return false;
+    }
     const int error = glob(escaped(a, s), GLOB_NOSORT | GLOB_BRACE, NULL, &found);
     if (error || found.gl_pathc > UINT32_MAX) {
         snprintf(why, why_n, "%s",

@@ -11,6 +11,7 @@ struct dr_files {
     size_t base;       /* bytes of each path up to the first folder that a wildcard stands for */
     bool below;        /* stems begin there */
 };
+#define DR_FILES_PATTERNS 1000 /* that the braces of a source may stand for */
 /* What the source's pattern matches: *, ?, [...] within one folder or name, {a,b}; no file at all
  * is an error. Everything is in the arena. False + reason. */
 bool dr_files_list(struct dr_arena *a, const struct dr_source *s, struct dr_files *out, char *why,

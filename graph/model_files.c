@@ -22,6 +22,7 @@ static bool may_replace(const struct dr_named_file *written, const struct dr_nam
 
 void dr_load_check_files(struct dr_load *l) {
     struct dr_map *by_path = dr_map_create(l->a);
+    bool *said = DR_NEW_N(l->a, bool, (size_t)l->file.n + 1);
     for (uint32_t i = 0; i < l->file.n; i++) {
         const struct dr_named_file *f = &l->file.at[i];
         if (f->use == DR_FILE_DATA || f->use == DR_FILE_WEIGHTS) {
@@ -37,9 +38,10 @@ void dr_load_check_files(struct dr_load *l) {
         const struct dr_named_file *f = &l->file.at[i];
         const uint32_t writer = dr_map_get(by_path, f->path);
         if ((f->use != DR_FILE_DATA && f->use != DR_FILE_WEIGHTS) || writer == DR_NONE ||
-            may_replace(&l->file.at[writer], f)) {
+            said[writer] || may_replace(&l->file.at[writer], f)) {
             continue;
         }
+        said[writer] = true;
         dr_error(l->d, l->file.at[writer].mark, "%s: it would be written over what %s reads",
                  l->file.at[writer].what, f->what);
     }

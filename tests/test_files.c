@@ -354,6 +354,22 @@ Test(files, order_of_a_pattern) {
     w = world(1);
     feed(&w, "image", DR_SOURCE_FILES, "*.jpeg", one_grey, DR_U8);
     refused(&w, "there is no such file");
+    static const struct {
+        const char *pattern, *says;
+    } braces[] = {
+#define TWO_FOR_8 "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}"
+        {TWO_FOR_8 "{c,d}", "there is no such file"}, /* 512 */
+        {TWO_FOR_8 "{c,d}{e,f}", "its braces stand for more than 1000 patterns"},
+        {TWO_FOR_8 "{{c,d}{e,f},g}", "more than 1000 patterns"},
+        {TWO_FOR_8 "{c,d}\\{e,f}", "there is no such file"},
+        {TWO_FOR_8 TWO_FOR_8 TWO_FOR_8 TWO_FOR_8 TWO_FOR_8 TWO_FOR_8 TWO_FOR_8 TWO_FOR_8 TWO_FOR_8,
+         "more than 1000 patterns"},
+    };
+    for (size_t i = 0; i < sizeof braces / sizeof *braces; i++) {
+        w = world(1);
+        feed(&w, "image", DR_SOURCE_FILES, braces[i].pattern, one_grey, DR_U8);
+        refused(&w, braces[i].says);
+    }
     w = world(1);
     feed(&w, "image", DR_SOURCE_FILES, ".", one_grey, DR_U8);
     refused(&w, "it is a folder: './*' would be all files in it");

@@ -50,8 +50,9 @@ Test(model_refused, files_that_are_written_over) {
     REFUSE(RUN "  log: a.csv\noutputs: {o: {in: net.n, npy: a.csv}}\n",
            "outputs.o: npy: train.log writes this file as well");
     REFUSE("dagrun: 1\n" INPUTS
-           "data: {batch: 4, train: {image: {npy: x.npy}, label: {idx: y.idx}}}\n" NODES FIRST LAST
-               TRAIN "  log: y.idx\noutputs: {o: {in: net.n, npy: x.npy}}\n",
+           "data: {batch: 4, train: {image: {npy: x.npy}, label: {idx: y.idx}}, "
+           "test: {image: {npy: x.npy}, label: {idx: y.idx}}}\n" NODES FIRST LAST TRAIN
+           "  log: y.idx\noutputs: {o: {in: net.n, npy: x.npy}}\n",
            "train.log: it would be written over what data.train.label: idx reads",
            "outputs.o: npy: it would be written over what data.train.image: npy reads");
     REFUSE(HEAD "subgraphs:\n  net:\n    weights: w.st\n    nodes:\n" FIRST LAST TRAIN
