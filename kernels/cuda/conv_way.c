@@ -3,6 +3,7 @@
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/conv_f32_tile.h"
 #include "kernels/cuda/conv_table.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,15 +21,21 @@ static const char *type_name(enum dr_type t, bool tf32) {
 }
 
 /* The generic kernels reach about two thirds of the CUDA cores' 256 flops a clock, and a quarter of
- * what wgmma does (4096 in halves, 2048 in tf32). */
-static double generic_us(const struct dr_conv *c, enum dr_type t, const struct dr_conv_card *card) {
+ * what wgmma does (4096 in halves, 2048 in tf32), in tiles of about 128 x 128. */
+static double generic_us(const struct dr_conv *c, enum dr_type t, enum dr_conv_pass pass,
+                         const struct dr_conv_card *card) {
     const bool cores = dr_cuda_conv_few(c) || (t == DR_TYPE_F32 && !card->tf32);
     const double rate = cores ? 256 * 0.66 : (t == DR_TYPE_F32 ? 2048 : 4096) * 0.25;
-    const double pixels = (double)c->n * (double)(c->ho * c->wo);
+    const double x = (double)c->n * (double)(c->h * c->w);
+    const double y = (double)c->n * (double)(c->ho * c->wo);
     const double depth = (double)(c->kh * c->kw) * (double)(c->c / c->groups);
-    const double bytes = dr_type_bytes(t) * ((double)c->n * (double)(c->h * c->w) * (double)c->c +
-                                             pixels * (double)c->k + (double)c->k * depth);
-    const double busy = 2.0 * pixels * (double)c->k * depth / (rate * sms_of(card) * MHZ);
+    const double bytes = dr_type_bytes(t) * (x * (double)c->c + (y + depth) * (double)c->k);
+    const double flops = 2.0 * y * (double)c->k * depth;
+    const double columns = (double)(pass == DR_CONV_DGRAD ? c->c : c->k);
+    const double tiles = ceil((pass == DR_CONV_DGRAD ? x : y) / 128) * ceil(columns / 128);
+    /* sums over pixels are cut into as many parts as keep all multiprocessors busy */
+    const double full = ceil(tiles / sms_of(card)) * sms_of(card) / tiles;
+    const double busy = flops / (rate * sms_of(card) * MHZ) * (pass == DR_CONV_WGRAD ? 1 : full);
     const double memory = bytes / MEMORY_BYTES_US;
     return LAUNCH_US + (busy > memory ? busy : memory);
 }
@@ -52,7 +59,7 @@ struct dr_conv_way dr_cuda_conv_generic_way(const struct dr_conv *c, enum dr_typ
         t == DR_TYPE_F32 && !card->tf32 && pass != DR_CONV_WGRAD && !dr_cuda_conv_few(c);
     snprintf(w.name, sizeof w.name, "%s%s%s", dr_cuda_conv_name(c, t, card->tf32), tiles ? " " : "",
              tiles ? f32_tile(c, pass, card) : "");
-    w.us = generic_us(c, t, card);
+    w.us = generic_us(c, t, pass, card);
     return w;
 }
 
