@@ -37,8 +37,14 @@ static void grad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 DR_CUDA_LAUNCHER grad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_pool p =
         dr_pool_of(l->node->attrs, &dr_launch_in(l, 0)->shape, &dr_launch_in(l, 1)->shape);
-    return dr_cuda_max_pool_dgrad(dr_type_of(dr_launch_in(l, 0)), &p, l->in[0], l->in[1], l->out[0],
-                                  cuda->stream);
+    return dr_cuda_max_pool_dgrad(dr_type_of(dr_launch_in(l, 0)), &p, l->in[0], l->in[1],
+                                  l->workspace, l->out[0], cuda->stream);
+}
+static struct dr_choice grad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
+    const struct dr_pool p =
+        dr_pool_of(n->attrs, &dr_node_in(g, n, 0)->shape, &dr_node_in(g, n, 1)->shape);
+    return (struct dr_choice){.workspace_bytes = cuda ? dr_cuda_max_pool_bytes(&p) : 0,
+                              .kernel = cuda ? "winners, then gather" : NULL};
 }
 const struct dr_op dr_op_max_pool2d_grad = {
     .name = "max_pool2d_grad",
@@ -52,6 +58,7 @@ const struct dr_op dr_op_max_pool2d_grad = {
     .outputs = 1,
     .infer = grad_infer,
     .cost = pool_cost,
+    .choose = grad_choose,
     .cpu = grad_cpu,
     DR_CUDA(grad_cuda),
 };

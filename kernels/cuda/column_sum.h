@@ -6,10 +6,10 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Rows of one partial sum: at most 512 of them, cut by the shape alone. */
+/* Rows of one partial sum: at most 512 of them, cut by the shape alone; a batch is one. */
 static inline int64_t dr_cuda_sum_chunk(int64_t rows) {
     const int64_t r = (rows + 511) / 512;
-    return r < 64 ? 64 : r;
+    return rows <= 256 ? 256 : r < 64 ? 64 : r;
 }
 /* Workspace in bytes. */
 static inline int64_t dr_cuda_column_sum_bytes(int64_t rows, int64_t columns) {

@@ -1,6 +1,7 @@
 /* Batch normalization over [rows, c]: column sums over fixed chunks of rows, in double, then one
  * pass that applies the statistics. A thread keeps its channels, 16 bytes of them where that
- * divides c, and walks the rows. */
+ * divides c, and walks the rows: a run of them in fp32, runs in double (conversions to double are
+ * few a cycle). */
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/activate.cuh"
 #include "kernels/cuda/walk.cuh"
@@ -18,38 +19,96 @@ template <typename T> __device__ double origin_of(const T *x, int64_t k) {
     return isfinite(v) ? (double)v : 0.0;
 }
 
-/* What a channel's sums are of: numbers minus m, times rstd. */
-template <int V> struct centre { double m[V], rstd[V]; };
-
-/* partial[chunk][2][c]: the sums of a and b, where (a, b) = (d, d^2) of d = x - origin, or, with
- * dy, (dy, dy * xhat). blockIdx.y: the chunk. */
+/* partial[chunk][2][c]: the sums of d and d^2, d = x - origin. blockIdx.y: the chunk. A thread sums
+ * differences from its own first number, whose roundings are small beside its own share of the
+ * variance however far it is from the origin, and moves the sums there at the end. */
 template <typename T, int V>
-__global__ void sums_kernel(int64_t rows, int64_t chunk, int64_t c, const T *x, const T *dy,
-                            const float *mean, const float *var, double eps, double *partial) {
+__global__ void __launch_bounds__(DR_THREADS, 2)
+    stats_kernel(int64_t rows, int64_t chunk, int64_t c, const T *x, double *partial) {
     __shared__ double part[2 * V][DR_THREADS];
     const int64_t k = dr_walk_column<V>();
-    const int64_t first = blockIdx.y * chunk, last = min(first + chunk, rows);
+    const int64_t last = min((blockIdx.y + 1) * chunk, rows);
+    const int64_t first = blockIdx.y * chunk + threadIdx.y, down = blockDim.y;
     double sum[2 * V] = {};
-    if (k < c) {
-        centre<V> o;
+    if (k < c && first < last) {
+        float pivot[V];
+        for (int64_t r = first; r < last; r += DR_RUN * down) {
+            float v[DR_RUN][V], a[V] = {}, b[V] = {};
+            dr_load_rows(x + k, r, down, last, c, v);
+            if (r == first) {
 #pragma unroll
-        for (int i = 0; i < V; i++) {
-            o.m[i] = dy ? mean[k + i] : origin_of(x, k + i);
-            o.rstd[i] = dy ? 1.0 / sqrt(var[k + i] + eps) : 1;
-        }
-#pragma unroll 2
-        for (int64_t r = first + threadIdx.y; r < last; r += blockDim.y) {
-            float v[V], w[V] = {};
-            dr_load<V>(x + r * c + k, v);
-            if (dy) {
-                dr_load<V>(dy + r * c + k, w);
+                for (int i = 0; i < V; i++) {
+                    pivot[i] = isfinite(v[0][i]) ? v[0][i] : 0.0f;
+                }
+            }
+#pragma unroll
+            for (int j = 0; j < DR_RUN; j++) {
+                const bool there = r + j * down < last;
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    const float d = there ? v[j][i] - pivot[i] : 0.0f;
+                    a[i] += d;
+                    b[i] += d * d;
+                }
             }
 #pragma unroll
             for (int i = 0; i < V; i++) {
-                const double d = v[i] - o.m[i], g = dy ? (double)w[i] : d;
-                sum[i] += g;
-                sum[V + i] += g * (d * o.rstd[i]);
+                sum[i] += a[i];
+                sum[V + i] += b[i];
             }
+        }
+        const double n = (double)((last - first + down - 1) / down);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            const double far = pivot[i] - origin_of(x, k + i);
+            sum[V + i] += far * (2 * sum[i] + n * far);
+            sum[i] += n * far;
+        }
+    }
+    dr_walk_sums<2 * V>(part, sum);
+    if (threadIdx.y == 0 && k < c) {
+#pragma unroll
+        for (int i = 0; i < 2 * V; i++) {
+            partial[(blockIdx.y * 2 + i / V) * c + k + i % V] = sum[i];
+        }
+    }
+}
+
+/* partial[chunk][2][c]: the sums of dy and dy * xhat. */
+template <typename T, int V>
+__global__ void __launch_bounds__(DR_THREADS, 2)
+    wgrad_kernel(int64_t rows, int64_t chunk, int64_t c, const T *x, const T *dy, const float *mean,
+                 const float *var, double eps, double *partial) {
+    __shared__ double part[2 * V][DR_THREADS];
+    const int64_t k = dr_walk_column<V>();
+    const int64_t last = min((blockIdx.y + 1) * chunk, rows);
+    const int64_t first = blockIdx.y * chunk + threadIdx.y, down = blockDim.y;
+    double sum[2 * V] = {};
+    if (k < c && first < last) {
+        float m[V];
+        dr_load<V>(mean + k, m);
+        for (int64_t r = first; r < last; r += DR_RUN / 2 * down) {
+            float v[DR_RUN / 2][V], w[DR_RUN / 2][V], a[V] = {}, b[V] = {};
+            dr_load_rows(x + k, r, down, last, c, v);
+            dr_load_rows(dy + k, r, down, last, c, w);
+#pragma unroll
+            for (int j = 0; j < DR_RUN / 2; j++) {
+                const bool there = r + j * down < last;
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    a[i] += there ? w[j][i] : 0.0f;
+                    b[i] += there ? w[j][i] * (v[j][i] - m[i]) : 0.0f;
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                sum[i] += a[i];
+                sum[V + i] += b[i];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            sum[V + i] *= 1.0 / sqrt(var[k + i] + eps);
         }
     }
     dr_walk_sums<2 * V>(part, sum);
@@ -64,14 +123,26 @@ __global__ void sums_kernel(int64_t rows, int64_t chunk, int64_t c, const T *x, 
 /* rows > 0: mean and biased variance of x from its sums; rows 0: the two sums themselves. A column
  * and a part of its partial sums a thread. */
 template <typename T>
-__global__ void merge_kernel(int64_t n, int64_t c, int64_t rows, const T *x, const double *partial,
-                             float *out_a, float *out_b) {
+__global__ void __launch_bounds__(DR_THREADS, 2)
+    merge_kernel(int64_t n, int64_t c, int64_t rows, const T *x, const double *partial,
+                 float *out_a, float *out_b) {
     __shared__ double part[2][DR_THREADS];
     const int64_t k = dr_walk_column<1>();
     double sum[2] = {};
-    for (int64_t i = threadIdx.y; i < n && k < c; i += blockDim.y) {
-        sum[0] += partial[(2 * i) * c + k];
-        sum[1] += partial[(2 * i + 1) * c + k];
+    const int64_t end = k < c ? n : 0, down = blockDim.y;
+    for (int64_t i = threadIdx.y; i < end; i += DR_RUN * down) {
+        double a[DR_RUN], b[DR_RUN];
+#pragma unroll
+        for (int j = 0; j < DR_RUN; j++) {
+            const int64_t at = min(i + j * down, end - 1);
+            a[j] = partial[2 * at * c + k];
+            b[j] = partial[(2 * at + 1) * c + k];
+        }
+#pragma unroll
+        for (int j = 0; j < DR_RUN; j++) {
+            sum[0] += i + j * down < end ? a[j] : 0.0;
+            sum[1] += i + j * down < end ? b[j] : 0.0;
+        }
     }
     dr_walk_sums<2>(part, sum);
     if (threadIdx.y > 0 || k >= c) {
@@ -185,11 +256,16 @@ int column_sums(enum dr_type t, int64_t rows, int64_t c, const void *x, const vo
         using T = std::remove_pointer_t<decltype(type)>;
         constexpr int V = decltype(v)::value;
         const dr_walk k = dr_walk_of(c, V);
-        sums_kernel<T, V>
-            <<<dim3((unsigned)k.blocks, (unsigned)chunks(rows)), dim3(k.across, k.down), 0, s>>>(
-                rows, dr_cuda_norm_chunk(rows), c, (const T *)x, (const T *)dy, mean, var, eps,
-                partial);
-        merge_kernel<T><<<(unsigned)((c + 31) / 32), dim3(32, DR_THREADS / 32), 0, s>>>(
+        const dim3 grid((unsigned)k.blocks, (unsigned)chunks(rows)), block(k.across, k.down);
+        if (dy) {
+            wgrad_kernel<T, V><<<grid, block, 0, s>>>(rows, dr_cuda_norm_chunk(rows), c,
+                                                      (const T *)x, (const T *)dy, mean, var, eps,
+                                                      partial);
+        } else {
+            stats_kernel<T, V>
+                <<<grid, block, 0, s>>>(rows, dr_cuda_norm_chunk(rows), c, (const T *)x, partial);
+        }
+        merge_kernel<T><<<(unsigned)((c + 7) / 8), dim3(8, DR_THREADS / 8), 0, s>>>(
             chunks(rows), c, dy ? 0 : rows, (const T *)x, partial, out_a, out_b);
         return (int)cudaGetLastError();
     });

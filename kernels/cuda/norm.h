@@ -1,6 +1,6 @@
 /* Batch normalization and max pooling on CUDA; the semantics are those of kernels/cpu/norm.h and
- * max_pool.h. x, y, dy and dx are stored as t, channels' numbers in fp32. Statistics are summed in
- * double over fixed chunks of rows, merged in order. */
+ * max_pool.h. x, y, dy and dx are stored as t, channels' numbers in fp32. Statistics are summed over
+ * fixed chunks of rows, short runs in fp32 and those in double, and merged in order. */
 #ifndef DR_KERNELS_CUDA_NORM_H
 #define DR_KERNELS_CUDA_NORM_H
 #include "kernels/cuda/stream.h"
@@ -40,8 +40,15 @@ int dr_cuda_norm_track(int64_t c, const float *mean, const float *var, double mo
 
 int dr_cuda_max_pool_fprop(enum dr_type t, const struct dr_pool *p, const void *x, void *y,
                            dr_stream s);
+/* Bytes of a place in a window, and workspace of the gradient: a place for each of y. */
+static inline int64_t dr_cuda_max_pool_place_bytes(const struct dr_pool *p) {
+    return p->kh * p->kw <= 256 ? 1 : 4;
+}
+static inline int64_t dr_cuda_max_pool_bytes(const struct dr_pool *p) {
+    return p->n * p->ho * p->wo * p->c * dr_cuda_max_pool_place_bytes(p);
+}
 int dr_cuda_max_pool_dgrad(enum dr_type t, const struct dr_pool *p, const void *x, const void *dy,
-                           void *dx, dr_stream s);
+                           void *workspace, void *dx, dr_stream s);
 #ifdef __cplusplus
 }
 #endif

@@ -2,6 +2,7 @@
  * the rows nor the columns of a tile meet in one bank), a copy of rows, any order of axes, and
  * borders. All move whole units: the widest that divide every size and address. */
 #include "kernels/cuda/shape.h"
+#include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/grid.cuh"
 #include <string.h>
 #include <type_traits>
@@ -25,25 +26,37 @@ uint64_t bits(const void *p) {
 template <typename T> constexpr int TILE = 128 / (int)sizeof(T);
 template <typename T>
 __global__ void transpose_kernel(int64_t rows, int64_t cols, unsigned tiles_c, const T *x, T *y) {
-    constexpr int N = TILE<T>;
+    constexpr int N = TILE<T>, TALL = N / 8, WIDE = N / 32;
     __shared__ T tile[N][N + 4 / sizeof(T)];
     const int64_t base = (int64_t)blockIdx.y * rows * cols;
-    const int64_t r0 = (int64_t)(blockIdx.x / tiles_c) * N;
-    const int64_t c0 = (int64_t)(blockIdx.x % tiles_c) * N;
-    for (int i = threadIdx.y; i < N; i += 8) {
+    const int64_t r0 = (int64_t)(blockIdx.x / tiles_c) * N + threadIdx.y;
+    const int64_t c0 = (int64_t)(blockIdx.x % tiles_c) * N + threadIdx.x;
+    T v[TALL][WIDE] = {};
 #pragma unroll
-        for (int j = threadIdx.x; j < N; j += 32) {
-            if (r0 + i < rows && c0 + j < cols) {
-                tile[i][j] = x[base + (r0 + i) * cols + c0 + j];
+    for (int i = 0; i < TALL; i++) { /* all on their way before the first is waited for */
+#pragma unroll
+        for (int j = 0; j < WIDE; j++) {
+            if (r0 + 8 * i < rows && c0 + 32 * j < cols) {
+                v[i][j] = x[base + (r0 + 8 * i) * cols + c0 + 32 * j];
             }
         }
     }
-    __syncthreads();
-    for (int i = threadIdx.y; i < N; i += 8) {
 #pragma unroll
-        for (int j = threadIdx.x; j < N; j += 32) {
-            if (c0 + i < cols && r0 + j < rows) {
-                y[base + (c0 + i) * rows + r0 + j] = tile[j][i];
+    for (int i = 0; i < TALL; i++) {
+#pragma unroll
+        for (int j = 0; j < WIDE; j++) {
+            tile[threadIdx.y + 8 * i][threadIdx.x + 32 * j] = v[i][j];
+        }
+    }
+    __syncthreads();
+    const int64_t r1 = r0 - threadIdx.y + threadIdx.x, c1 = c0 - threadIdx.x + threadIdx.y;
+#pragma unroll
+    for (int i = 0; i < TALL; i++) {
+#pragma unroll
+        for (int j = 0; j < WIDE; j++) {
+            if (c1 + 8 * i < cols && r1 + 32 * j < rows) {
+                y[base + (c1 + 8 * i) * rows + r1 + 32 * j] =
+                    tile[threadIdx.x + 32 * j][threadIdx.y + 8 * i];
             }
         }
     }
@@ -64,10 +77,10 @@ int transpose(int64_t n, int64_t rows, int64_t cols, const T *x, T *y, cudaStrea
 }
 
 template <class T>
-__global__ void copy_rows_kernel(int64_t n, int64_t width, const T *from, int64_t from_step, T *to,
-                                 int64_t to_step) {
+__global__ void copy_rows_kernel(int64_t n, dr_divisor width, const T *from, int64_t from_step,
+                                 T *to, int64_t to_step) {
     DR_GRID_LOOP(i, n) {
-        const int64_t r = i / width, c = i % width;
+        const int64_t r = dr_divide(width, i), c = i - r * width.d;
         to[r * to_step + c] = from[r * from_step + c];
     }
 }
@@ -76,8 +89,8 @@ template <class T>
 int copy_rows(int64_t rows, int64_t bytes, const void *from, int64_t from_step, void *to,
               int64_t to_step, cudaStream_t s) {
     const int64_t unit = (int64_t)sizeof(T), n = rows * (bytes / unit);
-    copy_rows_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, bytes / unit, (const T *)from,
-                                                         from_step / unit, (T *)to, to_step / unit);
+    copy_rows_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(
+        n, dr_divisor_of(bytes / unit), (const T *)from, from_step / unit, (T *)to, to_step / unit);
     return (int)cudaGetLastError();
 }
 
@@ -102,27 +115,30 @@ template <class T> int permute(dr_permute p, const void *x, void *y, cudaStream_
     return (int)cudaGetLastError();
 }
 
-/* b.bytes in units of T. Pad walks the frames, crop the pictures. */
+/* b.bytes in units of T. Pad walks the frames, crop the pictures, whose places `g` finds. */
 template <class T>
-__global__ void pad_kernel(int64_t n, const dr_border b, T value, const T *x, T *y) {
+__global__ void pad_kernel(int64_t n, const dr_border b, const dr_grid_of g, T value, const T *x,
+                           T *y) {
     DR_GRID_LOOP(i, n) {
-        const int64_t k = i % b.bytes, w = i / b.bytes % b.wo - b.left;
-        const int64_t row = i / b.bytes / b.wo, h = row % b.ho - b.top;
+        const dr_place at = dr_place_of(g, i);
+        const int64_t h = at.row - b.top, w = at.column - b.left;
         y[i] = h >= 0 && h < b.h && w >= 0 && w < b.w
-                   ? x[((row / b.ho * b.h + h) * b.w + w) * b.bytes + k]
+                   ? x[((at.image * b.h + h) * b.w + w) * b.bytes + at.c]
                    : value;
     }
 }
-template <class T> __global__ void crop_kernel(int64_t n, const dr_border b, const T *x, T *y) {
+template <class T>
+__global__ void crop_kernel(int64_t n, const dr_border b, const dr_grid_of g, const T *x, T *y) {
     DR_GRID_LOOP(i, n) {
-        const int64_t k = i % b.bytes, w = i / b.bytes % b.w + b.left;
-        const int64_t row = i / b.bytes / b.w, h = row % b.h + b.top;
-        y[i] = x[((row / b.h * b.ho + h) * b.wo + w) * b.bytes + k];
+        const dr_place at = dr_place_of(g, i);
+        const int64_t h = at.row + b.top, w = at.column + b.left;
+        y[i] = x[((at.image * b.ho + h) * b.wo + w) * b.bytes + at.c];
     }
 }
 template <class T> int crop(dr_border b, const void *x, void *y, cudaStream_t s) {
     const int64_t n = b.n * b.h * b.w * (b.bytes /= (int64_t)sizeof(T));
-    crop_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, b, (const T *)x, (T *)y);
+    crop_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, b, dr_grid_of_shape(b.h, b.w, b.bytes),
+                                                    (const T *)x, (T *)y);
     return (int)cudaGetLastError();
 }
 
@@ -166,7 +182,8 @@ static int pad(dr_border b, int64_t unit, const void *value, const void *x, void
     T v;
     memcpy(&v, bytes, sizeof v);
     const int64_t n = b.n * b.ho * b.wo * (b.bytes /= (int64_t)sizeof(T));
-    pad_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, b, v, (const T *)x, (T *)y);
+    pad_kernel<<<dr_blocks(n), DR_THREADS, 0, s>>>(n, b, dr_grid_of_shape(b.ho, b.wo, b.bytes), v,
+                                                   (const T *)x, (T *)y);
     return (int)cudaGetLastError();
 }
 

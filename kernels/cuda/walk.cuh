@@ -29,6 +29,21 @@ template <int V> static __device__ __forceinline__ int64_t dr_walk_column() {
     return ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
 }
 
+/* Rows that a thread has on their way at once where it sums; __launch_bounds__(DR_THREADS, 2) gives
+ * it the registers. */
+#define DR_RUN 8
+
+/* v = columns [0, V) of p of N rows, every step-th from row `first` on; past the end (of `rows`)
+ * the last one, which the caller leaves out. */
+template <int N, int V, typename T>
+static __device__ __forceinline__ void dr_load_rows(const T *p, int64_t first, int64_t step,
+                                                    int64_t rows, int64_t c, float (&v)[N][V]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        dr_load<V>(p + min(first + i * step, rows - 1) * c, v[i]);
+    }
+}
+
 /* Adds the numbers of the threads of a column, by a fixed tree; the sums are those of threadIdx.y
  * 0. part: [N][DR_THREADS], shared. */
 template <int N, typename S>
