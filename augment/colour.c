@@ -7,15 +7,28 @@
 #include <string.h>
 
 /* ---- what both share ---- */
+/* Whether one of the numbers that a node's attribute lists is not `value`. */
+static bool lists_other_than(const struct dr_node *n, const char *attr, double value) {
+    for (uint32_t i = 0; i < n->op->n_attrs; i++) {
+        const struct dr_attr *a = &n->op->attrs[i];
+        const void *at = (const char *)n->attrs + a->offset;
+        if (a->kind != DR_ATTR_FLOATS || strcmp(a->name, attr) != 0)
+            continue;
+        const struct dr_floats *f = at;
+        for (uint32_t k = 0; k < f->n; k++)
+            if (f->at[k] != value)
+                return true;
+    }
+    return false;
+}
+
 /* The normalize node that an operand went through, with a mean or std of its own; DR_NONE: none. */
 static uint32_t normalized_by(const struct dr_graph *g, uint32_t value) {
     while (g->value.at[value].kind == DR_STEP) {
         const uint32_t id = g->value.at[value].producer;
         const struct dr_node *n = &g->node.at[id];
         if (strcmp(n->op->name, "normalize") == 0) {
-            const bool scales =
-                n->written && (dr_yaml_get(n->written, "mean") || dr_yaml_get(n->written, "std"));
-            return scales ? id : DR_NONE;
+            return lists_other_than(n, "mean", 0) || lists_other_than(n, "std", 1) ? id : DR_NONE;
         }
         uint32_t i = 0;
         while (i < n->n_out && n->out[i] != value)

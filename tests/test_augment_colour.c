@@ -76,14 +76,17 @@ Test(augment_colour, AUG_04_colours_come_before_normalize) {
     const uint32_t x = rig_input(&r, "x", DR_U8, DR_SHAPE(1, 2, 2, 3), DR_IMAGE, NULL);
     const uint32_t norm = rig_op(&r, "norm", "normalize", "{mean: [0.5], std: [0.25]}", &x, 1);
     const uint32_t normed = rig_out(&r, norm, 0);
-    r.g->node.at[norm].written =
-        dr_yaml_read(r.g->arena, r.g->diag, "t", "{op: normalize, mean: [0.5]}", 28);
     const uint32_t flip = rig_op(&r, "flip", "random_flip", "{}", &normed, 1);
     const uint32_t flipped = rig_out(&r, flip, 0);
     cr_expect_eq(rig_op(&r, "jitter", "color_jitter", "{brightness: 0.2}", &flipped, 1), DR_NONE);
     cr_expect(strstr(rig_text(&r), "'norm' normalizes it; put colours before it"), "%s",
               rig_text(&r));
-    const uint32_t scale = rig_op(&r, "scale", "normalize", "{}", &x, 1); /* to [0, 1] */
+    const uint32_t wide = rig_op(&r, "wide", "normalize", "{std: [1, 0.5, 1]}", &x, 1);
+    const uint32_t widened = rig_out(&r, wide, 0);
+    cr_expect_eq(rig_op(&r, "grey", "grayscale", "{}", &widened, 1), DR_NONE);
+    cr_expect(strstr(rig_text(&r), "'wide' normalizes it"), "%s", rig_text(&r));
+    const uint32_t scale = /* to [0, 1] */
+        rig_op(&r, "scale", "normalize", "{mean: [0], std: [1, 1, 1]}", &x, 1);
     const uint32_t scaled = rig_out(&r, scale, 0);
     const uint32_t fine = rig_op(&r, "fine", "color_jitter", "{brightness: 0.2}", &scaled, 1);
     cr_assert_neq(fine, DR_NONE);
