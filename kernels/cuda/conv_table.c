@@ -15,7 +15,7 @@ enum {
     SLABS_LEAST = 3,          /* stages of weights */
     LAUNCH_CLOCKS = 4000,     /* start, first loads, last stores */
     TILE_CLOCKS = 3000,       /* a tile's stores, and filling the pipeline again */
-    CUT_CLOCKS = 3000,        /* of a tile that is cut, beside moving its sums */
+    CUT_CLOCKS = 1000,        /* of a tile that is cut, beside moving its sums */
     TILE_PARTS = 8,           /* of a tile, on average at most */
     LOAD_BYTES_PER_CLOCK = 40 /* of the L2 cache for each multiprocessor */
 };
@@ -231,7 +231,7 @@ static double chunk_clocks(const struct dr_conv *c, enum dr_type t, const struct
 static double cut_clocks(const struct dr_conv_tile *r, const struct dr_conv_plan *p) {
     const double bytes = 64.0 * r->groups * r->columns * (double)sizeof(float);
     const double parts = (double)p->parts / (double)(p->m_tiles * p->k_tiles) + 1.0;
-    return CUT_CLOCKS + bytes / LOAD_BYTES_PER_CLOCK * (parts > 2.0 ? parts + 1.0 : 2.0);
+    return CUT_CLOCKS + bytes / LOAD_BYTES_PER_CLOCK * (parts > 2.0 ? parts + 1.0 : 3.0);
 }
 
 /* Of `clocks` on each multiprocessor, or, if that is longer, of moving each value once. */
