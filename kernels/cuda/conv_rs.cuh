@@ -366,6 +366,7 @@ __device__ __forceinline__ bool gather(const dr_rs &p, const memory &m, const wo
     auto slot = [&](int share) {
         return slots + (int64_t)(2 * share + (share == first)) * (BN / 8) * THREADS;
     };
+    ptx::sync_threads(1, THREADS); /* all have read the note of the tile before */
     /* of two parts, the last need not pass through memory: a + b = b + a */
     if (tid == 0) {
         *m.note = parts == 2 && *(volatile unsigned *)(p.ticket + first) == 1;
