@@ -164,6 +164,7 @@ int shape(bench &b, int index, int *plans, unsigned *worst) {
 
 int main(int argc, char **argv) {
     const int shapes = argc > 1 ? atoi(argv[1]) : 2000;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what is wrong is seen even if the rest is cut off */
     state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     cudaDeviceProp prop;
     if (cudaGetDeviceProperties(&prop, 0) != cudaSuccess || prop.major != 9 || prop.minor != 0 ||

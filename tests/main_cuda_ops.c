@@ -291,6 +291,7 @@ static void print_table(struct lab *l) {
 int main(int argc, char **argv) {
     struct lab l = {0};
     char why[300];
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what failed is seen even if the rest is cut off */
     if (!read_arguments(&l, argc, argv)) {
         return 2;
     }
