@@ -128,7 +128,8 @@ static bool check_graph(const struct check *c) {
     if (!is_value(g, g->header, true) || !is_value(g, g->total_loss, true) ||
         !is_value(g, g->health, true) || !is_value(g, g->loss_scale, true) ||
         (g->readback != DR_NONE && g->readback >= g->node.n)) {
-        return breach(c, "the graph's header, total loss, health, loss scale or readback is out of range");
+        return breach(
+            c, "the graph's header, total loss, health, loss scale or readback is out of range");
     }
     for (uint32_t i = 0; i < g->input.n; i++) {
         if (!is_value(g, g->input.at[i], true)) {

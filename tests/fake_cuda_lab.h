@@ -20,7 +20,7 @@
 struct lab_device {
     bool cuda;
     char name[300];
-    bool tf32;    /* convolutions and products round to tf32 */
+    bool tf32; /* convolutions and products round to tf32 */
     struct dr_device_caps caps;
     size_t guard; /* bytes on either side of a buffer */
     void *(*alloc)(size_t bytes);

@@ -261,8 +261,9 @@ static void scale_cpu(const struct dr_launch *l, struct dr_cpu *cpu) { /* x, wei
     float *y = l->out[0];
     for (int64_t i = 0; i < out_elements(l); i++) {
         const float v = w * x[i];
-        y[i] = a->fused.activation == DR_ACT_RELU ? (v > 0 ? v : 0)
-                                            : (a->fused.activation == DR_ACT_TANH ? tanhf(v) : v);
+        y[i] = a->fused.activation == DR_ACT_RELU
+                   ? (v > 0 ? v : 0)
+                   : (a->fused.activation == DR_ACT_TANH ? tanhf(v) : v);
     }
 }
 static void scale_dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) { /* weight, dy -> dx */

@@ -218,7 +218,8 @@ Test(pointwise, fused_kernels_do_what_nodes_do) {
         const uint32_t sum = rig_op(&r, "add", "add", "{}", in, 2);
         const uint32_t pre = rig_out(&r, sum, 0);
         const uint32_t alone = rig_op(&r, "act", dr_activation_word[act], "{}", &pre, 1);
-        const uint32_t fused = rig_node(&r, "fused", "add", &(struct dr_fused){.activation = act}, in, 2);
+        const uint32_t fused =
+            rig_node(&r, "fused", "add", &(struct dr_fused){.activation = act}, in, 2);
         rig_run(&r);
         cr_expect_eq(memcmp(rig_f32(&r, rig_out(&r, alone, 0)), rig_f32(&r, rig_out(&r, fused, 0)),
                             sizeof x),

@@ -1,6 +1,6 @@
 /* Batch normalization and max pooling on CUDA; the semantics are those of kernels/cpu/norm.h and
- * max_pool.h. x, y, dy and dx are stored as t, channels' numbers in fp32. Statistics are summed over
- * fixed chunks of rows, short runs in fp32 and those in double, and merged in order. */
+ * max_pool.h. x, y, dy and dx are stored as t, channels' numbers in fp32. Statistics are summed
+ * over fixed chunks of rows, short runs in fp32 and those in double, and merged in order. */
 #ifndef DR_KERNELS_CUDA_NORM_H
 #define DR_KERNELS_CUDA_NORM_H
 #include "kernels/cuda/stream.h"
@@ -23,8 +23,8 @@ static inline int64_t dr_cuda_norm_bytes(int64_t rows, int64_t c) {
 int dr_cuda_norm_stats(enum dr_type t, int64_t rows, int64_t c, const void *x, void *workspace,
                        float *mean, float *var, dr_stream s);
 int dr_cuda_norm_apply(enum dr_type t, int64_t rows, int64_t c, const void *x, const float *mean,
-                       const float *var, const float *gamma, const float *beta, double eps, const void *add, int act,
-                       void *y, dr_stream s);
+                       const float *var, const float *gamma, const float *beta, double eps,
+                       const void *add, int act, void *y, dr_stream s);
 int dr_cuda_norm_wgrad(enum dr_type t, int64_t rows, int64_t c, const void *x, const void *dy,
                        const float *mean, const float *var, double eps, void *workspace,
                        float *dgamma, float *dbeta, dr_stream s);
