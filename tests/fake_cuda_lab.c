@@ -563,10 +563,11 @@ bool lab_chosen(const struct lab *l, const struct dr_op *op) {
            (!l->only || strcmp(l->only, op->name) == 0);
 }
 
-/* Whether to judge a node: its op is chosen, and it is not too large for this run. */
+/* Whether to judge a node: its op and its graph are chosen, and it is not too large for this run.
+ */
 static bool to_judge(struct lab_case *c, const struct dr_node *n) {
     struct lab *l = c->lab;
-    if (!lab_chosen(l, n->op)) {
+    if (!lab_chosen(l, n->op) || l->graphs % l->parts != l->part) {
         return false;
     }
     int64_t bytes = 0;
@@ -595,5 +596,6 @@ void lab_check(struct lab_case *c) {
             rig_run_node(&c->r, v);
         }
     }
+    c->lab->graphs++;
     rig_free(&c->r);
 }

@@ -39,7 +39,7 @@ void lab_open_host(struct lab_device *d);
 void lab_close(struct lab_device *d);
 
 struct lab_tally {
-    uint32_t cases, failed, left_out; /* left_out: too large for this run */
+    uint32_t cases, failed, left_out; /* left_out: too large, or of another part */
     double worst;                     /* relative error of an output */
 };
 struct lab {
@@ -47,6 +47,8 @@ struct lab {
     const char *only;        /* an op, or NULL: all */
     enum dr_dtype half;      /* DR_F16, DR_BF16: what is stored so where it may be; else DR_F32 */
     int64_t most;            /* bytes of operands of a node that is judged; 0: any number */
+    uint32_t part, parts;    /* of every `parts` graphs that of this number is judged */
+    uint32_t graphs;         /* so far */
     uint64_t random;         /* state of the generator */
     struct lab_tally *tally; /* by op, as dr_ops() lists them */
     uint32_t passed, failed;
