@@ -1,17 +1,47 @@
 /* The files that a model names: a run writes each of them once, and none that it reads. */
 #include "graph/model_load.h"
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+
+/* One name for one file: links followed as far as the path is there, and of what is not there yet
+ * "." and doubled slashes dropped. */
+static const char *one_name(struct dr_arena *a, const char *path) {
+    char *copy = dr_strdup(a, path), *rest = copy + strlen(copy);
+    const char *tail = "";
+    for (;;) {
+        char *real = realpath(*copy ? copy : ".", NULL);
+        if (real) {
+            const char *name =
+                dr_printf(a, "%s%s", strcmp(real, "/") == 0 && *tail ? "" : real, tail);
+            free(real);
+            return name;
+        }
+        while (rest > copy && rest[-1] != '/') {
+            rest--;
+        }
+        if (strcmp(rest, "..") == 0) {
+            return path; /* out of a folder that is not there: the run will say so */
+        }
+        if (*rest && strcmp(rest, ".") != 0) {
+            tail = dr_printf(a, "/%s%s", rest, tail);
+        }
+        if (rest == copy && *copy == '\0') {
+            return path;
+        }
+        *rest = '\0';
+        while (rest > copy + 1 && rest[-1] == '/') {
+            *--rest = '\0';
+        }
+    }
+}
 
 /* Devices and pipes (/dev/null) may be written to by all. */
 void dr_load_file(struct dr_load *l, const char *path, struct dr_mark mark, const char *what,
                   enum dr_file_use use) {
     struct stat st;
     if (path && (stat(path, &st) != 0 || S_ISREG(st.st_mode))) {
-        char *real = realpath(path, NULL); /* by way of links; NULL: it is not there yet */
-        *dr_push(l->a, &l->file) =
-            (struct dr_named_file){dr_strdup(l->a, real ? real : path), what, mark, use};
-        free(real);
+        *dr_push(l->a, &l->file) = (struct dr_named_file){one_name(l->a, path), what, mark, use};
     }
 }
 

@@ -44,6 +44,10 @@ Test(model_refused, files_that_are_written_over) {
     load_ok(OUTPUTS("npy: /dev/null", "npy: /dev/null"));
     REFUSE(OUTPUTS("npy: o.npy", "npy: o.npy"),
            "14:62: error: outputs.b: npy: outputs.a: npy writes this file as well");
+    REFUSE(OUTPUTS("npy: o.npy", "npy: ./o.npy"), "outputs.b: npy: outputs.a: npy writes this");
+    REFUSE(OUTPUTS("npy: q/r/o.npy", "npy: .//q/./r//o.npy"), "outputs.a: npy writes this");
+    load_ok(OUTPUTS("npy: q/o.npy", "npy: r/o.npy"));
+    load_ok(OUTPUTS("npy: /nothing/o.npy", "npy: nothing/o.npy"));
     REFUSE(OUTPUTS("png: \"{index}.png\"", "png: \"{index}.png\""),
            "outputs.b: png: outputs.a: png writes this file as well");
     REFUSE(RUN "  save: a.st\n  log: a.st\n", "train.log: train.save writes this file as well");
