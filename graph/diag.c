@@ -33,7 +33,8 @@ struct source {
 struct dr_diag {
     struct dr_arena *arena;
     uint32_t errors, warnings;
-    bool dropped; /* the last message was: so are its notes */
+    uint32_t printed, counted; /* messages, and errors and warnings, at the last dr_diag_print */
+    bool dropped;              /* the last message was: so are its notes */
     DR_VEC(struct message) message;
     DR_VEC(struct source) source;
 };
@@ -275,15 +276,17 @@ static int by_line(const void *a, const void *b) {
     return kx != ky ? (kx < ky ? -1 : 1) : (x > y) - (x < y);
 }
 
-const char *dr_diag_text(const struct dr_diag *d) {
+/* The messages from the first-th on. */
+static const char *text_from(const struct dr_diag *d, uint32_t first) {
     struct dr_text out = {.arena = d->arena};
     dr_text_bytes(&out, "", 0);
     const struct message *order[2 * KEEP];
-    for (uint32_t i = 0; i < d->message.n; i++)
-        order[i] = &d->message.at[i];
-    if (d->message.n)
-        qsort(order, d->message.n, sizeof *order, by_line);
-    for (uint32_t i = 0; i < d->message.n; i++)
+    const uint32_t n = d->message.n - first;
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = &d->message.at[first + i];
+    if (n)
+        qsort(order, n, sizeof *order, by_line);
+    for (uint32_t i = 0; i < n; i++)
         print_message(&out, d, order[i]);
     if (d->errors > KEEP)
         dr_text_add(&out, "%u more error%s not shown\n", d->errors - KEEP,
@@ -294,8 +297,16 @@ const char *dr_diag_text(const struct dr_diag *d) {
     return out.at;
 }
 
-void dr_diag_print(const struct dr_diag *d, FILE *to) {
-    fputs(dr_diag_text(d), to);
+const char *dr_diag_text(const struct dr_diag *d) {
+    return text_from(d, 0);
+}
+
+void dr_diag_print(struct dr_diag *d, FILE *to) {
+    if (d->errors + d->warnings == d->counted)
+        return;
+    fputs(text_from(d, d->printed), to);
+    d->printed = d->message.n;
+    d->counted = d->errors + d->warnings;
 }
 
 /* ---- "did you mean" ---- */

@@ -35,8 +35,9 @@ uint32_t dr_diag_errors(const struct dr_diag *d);
 uint32_t dr_diag_warnings(const struct dr_diag *d);
 /* Further errors would only be counted: skip what is costly to say ("did you mean"). */
 bool dr_diag_full(const struct dr_diag *d);
-void dr_diag_print(const struct dr_diag *d, FILE *to);
-/* The whole output as text in the sink's arena (for tests). */
+/* Prints what came since the last call, in file order. */
+void dr_diag_print(struct dr_diag *d, FILE *to);
+/* All messages so far as text in the sink's arena. */
 const char *dr_diag_text(const struct dr_diag *d);
 
 /* The candidate nearest to `name` by Damerau-Levenshtein distance (at most a third of its length,

@@ -34,7 +34,6 @@ struct dr_cli {
     uint32_t n_sets, threads;
     int64_t steps; /* 0: not given */
     bool json, quiet, verbose;
-    uint32_t said; /* messages of the sink that were printed */
     struct dr_arena *arena;
     struct dr_text text; /* what goes to -o */
 };

@@ -168,14 +168,6 @@ static enum dr_graph_mode graph_mode(const struct dr_cli *c, const struct dr_mod
     return c->mode == DR_CLI_INFER || !m->train.present ? DR_MODE_INFER : DR_MODE_TRAIN;
 }
 
-/* Before a long run, not after it. */
-static void say_messages(struct dr_cli *c, const struct dr_session *s) {
-    const uint32_t n = dr_diag_errors(s->diag) + dr_diag_warnings(s->diag);
-    if (n != c->said)
-        dr_diag_print(s->diag, stderr);
-    c->said = n;
-}
-
 static int plan_modes(struct dr_cli *c, struct dr_session *s, enum dr_graph_mode mode) {
     struct dr_text text = {.arena = c->arena};
     if (!dr_session_plan(s, mode, c->mode == DR_CLI_DUMP ? c->dump : NULL, &text))
@@ -213,7 +205,7 @@ static int run_mode(struct dr_cli *c, struct dr_session *s) {
     if (!dr_session_start(s, &interrupted))
         return failed(s);
     say_note(c, s);
-    say_messages(c, s);
+    dr_diag_print(s->diag, stderr); /* before a long run, not after it */
     dr_progress_start(&w.progress, s->first_step, s->total_steps,
                       !c->quiet && s->mode == DR_MODE_TRAIN);
     const bool good = dr_run(s, 0, &watcher, &r);
@@ -416,7 +408,7 @@ int dr_cli_mode_run(struct dr_cli *c) {
         return finish_output(c, ops_mode(c));
     struct dr_session *s = dr_session_create();
     const int code = model_modes(c, s);
-    say_messages(c, s);
+    dr_diag_print(s->diag, stderr);
     dr_session_destroy(s);
     return finish_output(c, code);
 }

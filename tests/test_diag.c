@@ -292,6 +292,32 @@ Test(diag, twenty_errors) {
     cr_assert_eq(dr_diag_warnings(diag), 21);
 }
 
+/* What a print said, it does not say again. */
+Test(diag, each_message_is_printed_once) {
+    const uint16_t src = dr_diag_source(diag, "m.yaml", "a\nb\n", 4);
+    char *said = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&said, &n);
+    cr_assert(to);
+    dr_diag_print(diag, to);
+    fflush(to);
+    cr_expect_eq(n, 0);
+    dr_warn(diag, (struct dr_mark){.source = src, .line = 2, .col = 1}, "second line");
+    dr_diag_print(diag, to);
+    dr_diag_print(diag, to);
+    dr_error(diag, (struct dr_mark){.source = src, .line = 1, .col = 1}, "first line");
+    dr_diag_print(diag, to);
+    fclose(to);
+    const char *warning = strstr(said, "m.yaml:2:1: warning: second line\n");
+    const char *error = strstr(said, "m.yaml:1:1: error: first line\n");
+    cr_expect(warning == said && error > warning, "%s", said);
+    cr_expect(error && !strstr(error, "second line") &&
+                  !strstr(strstr(said, "warning:") + 1, "warning:"),
+              "%s", said);
+    free(said);
+    cr_expect(strstr(dr_diag_text(diag), "second line"), "the whole text keeps all");
+}
+
 Test(diag, more_sources_than_marks_can_name) {
     for (uint32_t i = 0; i < 70000; i++)
         source("s", "x");
