@@ -54,6 +54,7 @@ jobs() {
         part=$((part + 1))
     done
     echo "conv $programs/main_cuda_conv 2000 $seed"
+    echo "noise $programs/main_cuda_conv noise 1000 $seed"
     if [ -n "${SANITIZE:-}" ]; then
         echo "memcheck_conv compute-sanitizer --error-exitcode 1 $programs/main_cuda_conv 40 $seed"
         echo "racecheck_conv compute-sanitizer --tool racecheck --error-exitcode 1 $programs/main_cuda_conv 20 $seed"

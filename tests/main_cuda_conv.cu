@@ -1,8 +1,10 @@
 /* Forward convolutions on a Hopper GPU: random shapes, every row of the tile table that fits each,
  * against the definition in double: main_cuda_conv [SHAPES [SEED]] (2000, 1). Each result must be
  * right within roundings, NaN and infinity included, have every output written and nothing beside
- * them, and have the same bits on another number of multiprocessors. Without such a device it says
- * so and exits 77 (skipped). */
+ * them, and have the same bits on another number of multiprocessors. `main_cuda_conv noise [RUNS
+ * [SEED]]` (1000, 1) repeats each row in each type, on the whole card and on half of it, beside a
+ * stream of other kernels that come and go: one hash. Without such a device it says so and exits 77
+ * (skipped). */
 #include "kernels/cuda/conv_hopper.h"
 #include "tests/conv_check.cuh"
 #include <string.h>
@@ -160,10 +162,87 @@ int shape(bench &b, int index, int *plans, unsigned *worst) {
     return wrong;
 }
 
+/* ---- the same bits beside other work ---- */
+__global__ void noise_kernel(float *p, int64_t n, int rounds) {
+    for (int r = 0; r < rounds; r++) {
+        for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
+             i += (int64_t)gridDim.x * blockDim.x) {
+            p[i] = p[i] * 0.5f + 1.0f;
+        }
+    }
+}
+
+/* A shape that the row computes; false: none was found. */
+bool shape_for(const dr_conv_tile *tile, int t, dr_conv *c, dr_conv_plan *p) {
+    for (int i = 0; i < 20000; i++) {
+        *c = random_shape(t);
+        if (c->n * c->ho * c->wo > 2000 && dr_cuda_conv_plan(c, (dr_type)t, tile, false, p)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One row and type; the number of runs that gave other bits than the first, alone on the card. */
+int repeat(bench &b, const dr_conv &c, int t, const dr_conv_plan &p, int runs, cudaStream_t other) {
+    const dr_epilogue e = {};
+    const int64_t bytes = c.n * c.ho * c.wo * c.k * dr_type_bytes((dr_type)t);
+    unsigned long long first = 0;
+    int differ = 0;
+    for (int i = 0; i < runs; i++) {
+        bool done;
+        b.cuda.sms = i % 2 ? 66 : 132;
+        if (i > 0) {
+            noise_kernel<<<1 + below(200), 32 << below(5), 0, other>>>((float *)b.add, BUFFER / 64,
+                                                                       1 + below(8));
+        }
+        MUST(cudaMemsetAsync(b.y, 0xff, (size_t)bytes, b.cuda.stream));
+        MUST((cudaError_t)dr_cuda_conv_run(&c, (dr_type)t, &p, b.x, b.w, &e, b.y, b.workspace,
+                                           &b.cuda, &done));
+        const unsigned long long bits = done ? hash(b.y, bytes, b.cuda.stream) : ~0ull;
+        first = i ? first : bits;
+        differ += !done || bits != first;
+        if (i % 16 == 0) {
+            MUST(cudaStreamSynchronize(other)); /* or its queue grows without end */
+        }
+    }
+    return differ;
+}
+
+int noise(bench &b, int runs) {
+    cudaStream_t other;
+    MUST(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    int n, rows = 0, wrong = 0;
+    const dr_conv_tile *const tile = dr_cuda_conv_tiles(&n);
+    for (int i = 0; i < 3 * n; i++) {
+        const int t = i % 3;
+        dr_conv c;
+        dr_conv_plan p;
+        if (!shape_for(&tile[i / 3], t, &c, &p)) {
+            continue;
+        }
+        fill(b.x, t, c.n * c.h * c.w * c.c, i * 8 + 1, 1.0f, 0.0f);
+        fill(b.w, t, c.k * c.kh * c.kw * c.c, i * 8 + 2, 0.1f, 0.0f);
+        MUST(cudaDeviceSynchronize());
+        const int differ = repeat(b, c, t, p, runs, other);
+        rows++;
+        wrong += differ > 0;
+        if (differ) {
+            tell(c, t, p, dr_epilogue{}, 132);
+            printf("FAILED: %d of %d runs gave other bits\n", differ, runs);
+        }
+    }
+    MUST(cudaStreamDestroy(other));
+    printf("%d rows and types, %d runs each beside another stream: %d wrong;\n", rows, runs, wrong);
+    return wrong || rows == 0;
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
-    const int shapes = argc > 1 ? atoi(argv[1]) : 2000;
+    const bool noisy = argc > 1 && strcmp(argv[1], "noise") == 0;
+    argc -= noisy, argv += noisy;
+    const int count = argc > 1 ? atoi(argv[1]) : noisy ? 1000 : 2000;
     setvbuf(stdout, NULL, _IOLBF, 0); /* what is wrong is seen even if the rest is cut off */
     state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     cudaDeviceProp prop;
@@ -183,14 +262,17 @@ int main(int argc, char **argv) {
     MUST(cudaMemset(b.cuda.tickets, 0, DR_CUDA_TICKETS * sizeof(unsigned)));
     b.cuda.arch = 90;
     b.cuda.tf32 = true;
+    if (noisy) {
+        return noise(b, count);
+    }
     int wrong = 0, plans = 0;
     unsigned worst = 0;
-    for (int i = 0; i < shapes && wrong < 20; i++) {
+    for (int i = 0; i < count && wrong < 20; i++) {
         wrong += shape(b, i, &plans, &worst);
     }
     float ratio;
     memcpy(&ratio, &worst, 4);
-    printf("%d shapes, %d plans on %s: %d wrong; largest error %.2f of what is allowed\n", shapes,
+    printf("%d shapes, %d plans on %s: %d wrong; largest error %.2f of what is allowed\n", count,
            plans, prop.name, wrong, ratio);
     return wrong ? 1 : 0;
 }
