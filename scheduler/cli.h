@@ -42,8 +42,6 @@ struct dr_cli {
 int dr_cli_main(int argc, char **argv);
 /* One mode, after the command line was read. */
 int dr_cli_mode_run(struct dr_cli *c);
-/* Results: printed at once, or kept for -o. */
-void dr_cli_result(struct dr_cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void dr_cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- modes with files of their own ---- */

@@ -25,7 +25,9 @@ void dr_cli_error(const char *fmt, ...) {
     va_end(ap);
 }
 
-void dr_cli_result(struct dr_cli *c, const char *fmt, ...) {
+/* Results: printed at once, or kept for -o. */
+__attribute__((format(printf, 2, 3))) static void say_result(struct dr_cli *c, const char *fmt,
+                                                             ...) {
     va_list ap;
     va_start(ap, fmt);
     const char *s = dr_vprintf(c->arena, fmt, ap);
@@ -40,7 +42,7 @@ void dr_cli_result(struct dr_cli *c, const char *fmt, ...) {
 
 static void result_json(struct dr_cli *c, json_t *j) {
     char *s = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    dr_cli_result(c, "%s\n", s ? s : "{}");
+    say_result(c, "%s\n", s ? s : "{}");
     free(s);
     json_decref(j);
 }
@@ -107,7 +109,7 @@ static void line(struct watch *w, const char *text) {
     if (w->c->json)
         fprintf(stderr, "%s\n", text);
     else
-        dr_cli_result(w->c, "%s\n", text);
+        say_result(w->c, "%s\n", text);
 }
 
 static void on_step(void *ctx, int64_t step, const struct dr_tally *t) {
@@ -188,7 +190,7 @@ static int plan_modes(struct dr_cli *c, struct dr_session *s, enum dr_graph_mode
     } else if (c->mode == DR_CLI_DOT) {
         dr_plan_dot(s->main.plan, c->verbose, &text);
     }
-    dr_cli_result(c, "%s", text.at ? text.at : "");
+    say_result(c, "%s", text.at ? text.at : "");
     return DR_OK;
 }
 
@@ -218,9 +220,9 @@ static int run_mode(struct dr_cli *c, struct dr_session *s) {
         result_json(c, dr_report_json(s, &r, NULL, false));
     } else {
         const double rate = r.seconds > 0 ? (double)(r.steps - r.first) / r.seconds : 0;
-        dr_cli_result(c, "%s: %lld steps in %.2f s, %.1f steps/s, %.0f images/s on %s, %s\n",
-                      s->model->name, (long long)r.steps, r.seconds, rate,
-                      rate * (double)s->main.graph->batch, s->dev.name, dr_report_precision(s));
+        say_result(c, "%s: %lld steps in %.2f s, %.1f steps/s, %.0f images/s on %s, %s\n",
+                   s->model->name, (long long)r.steps, r.seconds, rate,
+                   rate * (double)s->main.graph->batch, s->dev.name, dr_report_precision(s));
         struct dr_text text = {.arena = c->arena};
         if (r.steps > r.first) /* else interrupted before there were any */
             dr_report_numbers(s->mode == DR_MODE_TRAIN ? &r.train : &r.eval, false, &text);
@@ -233,7 +235,7 @@ static int run_mode(struct dr_cli *c, struct dr_session *s) {
                         r.loss_scale, (long long)r.skipped, r.skipped == 1 ? "" : "s");
         dr_text_add(&text, "%smemory: ", text.n ? "\n" : "");
         dr_report_memory(s, &text);
-        dr_cli_result(c, "%s\n", text.at);
+        say_result(c, "%s\n", text.at);
     }
     return good ? DR_OK : failed(s);
 }
@@ -255,18 +257,18 @@ static int bench_mode(struct dr_cli *c, struct dr_session *s) {
     }
     struct dr_text text = {.arena = c->arena};
     dr_report_memory(s, &text);
-    dr_cli_result(c,
-                  "%s on %s, %s: %lld steps\n"
-                  "  step      median %.3f ms, p5 %.3f ms, p95 %.3f ms\n"
-                  "  rate      %.1f steps/s, %.0f images/s\n"
-                  "  bound     %.3f ms a step (%s)\n"
-                  "  memory    %s, process peak %.1f MiB\n"
-                  "  host      %.1f us a step in launches\n"
-                  "  waited    %.3f s for data\n",
-                  s->model->name, s->dev.name, dr_report_precision(s), (long long)b.steps,
-                  b.median_s * 1e3, b.p5_s * 1e3, b.p95_s * 1e3, b.steps_per_s, b.images_per_s,
-                  s->main.plan->bound_us * 1e-3, s->main.plan->bound_by, text.at,
-                  (double)b.peak_host_bytes / 1048576.0, b.host_us, b.waited_s);
+    say_result(c,
+               "%s on %s, %s: %lld steps\n"
+               "  step      median %.3f ms, p5 %.3f ms, p95 %.3f ms\n"
+               "  rate      %.1f steps/s, %.0f images/s\n"
+               "  bound     %.3f ms a step (%s)\n"
+               "  memory    %s, process peak %.1f MiB\n"
+               "  host      %.1f us a step in launches\n"
+               "  waited    %.3f s for data\n",
+               s->model->name, s->dev.name, dr_report_precision(s), (long long)b.steps,
+               b.median_s * 1e3, b.p5_s * 1e3, b.p95_s * 1e3, b.steps_per_s, b.images_per_s,
+               s->main.plan->bound_us * 1e-3, s->main.plan->bound_by, text.at,
+               (double)b.peak_host_bytes / 1048576.0, b.host_us, b.waited_s);
     return DR_OK;
 }
 
@@ -284,11 +286,11 @@ static int verify_mode(struct dr_cli *c, struct dr_session *s) {
             json_object_set_new(j, "difference", json_string(v.difference));
         result_json(c, j);
     } else if (!v.difference) {
-        dr_cli_result(c,
-                      "%s: %lld steps as planned (%u stages, %u streams) and sequentially: %u "
-                      "values a step and %u states equal bit for bit; %u frozen states unchanged\n",
-                      s->model->name, (long long)v.steps, s->main.plan->n_stages,
-                      s->main.plan->n_streams, v.values, v.states, v.frozen);
+        say_result(c,
+                   "%s: %lld steps as planned (%u stages, %u streams) and sequentially: %u "
+                   "values a step and %u states equal bit for bit; %u frozen states unchanged\n",
+                   s->model->name, (long long)v.steps, s->main.plan->n_stages,
+                   s->main.plan->n_streams, v.values, v.states, v.frozen);
     }
     if (v.difference)
         dr_cli_error("verification failed: %s", v.difference);
@@ -314,7 +316,7 @@ static int tune_mode(struct dr_cli *c, struct dr_session *s) {
     struct dr_text text = {.arena = c->arena};
     dr_text_add(&text, "%s on %s, %s\n", s->model->name, s->dev.name, dr_report_precision(s));
     dr_tune_text(&t, c->verbose, &text);
-    dr_cli_result(c, "%s", text.at);
+    say_result(c, "%s", text.at);
     return DR_OK;
 }
 
@@ -335,7 +337,7 @@ static int ops_mode(struct dr_cli *c) {
         result_json(c, dr_ops_doc_schema(only));
     } else {
         dr_ops_doc_text(only, &text);
-        dr_cli_result(c, "%s", text.at);
+        say_result(c, "%s", text.at);
     }
     return DR_OK;
 }

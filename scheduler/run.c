@@ -16,7 +16,7 @@ static uint32_t partial_items(const struct dr_graph *g, uint32_t term) {
     return (uint32_t)(v->bytes / (int64_t)sizeof(double));
 }
 
-void dr_tally_init(struct dr_tally *t, const struct dr_graph *g, struct dr_arena *a) {
+static void tally_init(struct dr_tally *t, const struct dr_graph *g, struct dr_arena *a) {
     *t = (struct dr_tally){.g = g};
     t->loss = DR_NEW_N(a, struct dr_number, g->term.n + 1);
     t->metric = DR_NEW_N(a, struct dr_number, g->term.n + 1);
@@ -30,7 +30,7 @@ void dr_tally_init(struct dr_tally *t, const struct dr_graph *g, struct dr_arena
     t->total_last = t->total_mean = NAN;
 }
 
-void dr_tally_reset(struct dr_tally *t) {
+static void tally_reset(struct dr_tally *t) {
     for (uint32_t i = 0; i < t->g->term.n; i++)
         memset(t->sum[i], 0, partial_items(t->g, i) * sizeof(double));
     t->steps = 0;
@@ -43,7 +43,7 @@ static bool is_skipped(const struct dr_record *r) {
     return health && health[0] == DR_HEALTH_SKIP;
 }
 
-void dr_tally_add(struct dr_tally *t, const struct dr_record *r) {
+static void tally_add(struct dr_tally *t, const struct dr_record *r) {
     const float *total = t->g->total_loss == DR_NONE ? NULL : dr_record_value(r, t->g->total_loss);
     const bool void_step = is_skipped(r) && total && !isfinite(*total);
     uint32_t loss = 0;
@@ -63,7 +63,8 @@ void dr_tally_add(struct dr_tally *t, const struct dr_record *r) {
     t->steps++;
 }
 
-void dr_tally_finish(struct dr_tally *t) {
+/* Fills the means; adding may go on. */
+static void tally_finish(struct dr_tally *t) {
     uint32_t loss = 0, metric = 0;
     double total = 0;
     for (uint32_t i = 0; i < t->g->term.n; i++) {
@@ -108,7 +109,7 @@ static bool on_record(const struct dr_record *r, void *ctx) {
     }
     if (p->w && p->w->record && !p->w->record(p->w->ctx, r))
         return false;
-    dr_tally_add(p->tally, r);
+    tally_add(p->tally, r);
     if (p->outputs && !dr_outputs_add(p->outputs, r))
         return false;
     if (!p->batches)
@@ -118,11 +119,11 @@ static bool on_record(const struct dr_record *r, void *ctx) {
         p->w->step(p->w->ctx, r->step, p->tally);
     const int64_t steps = r->step + 1;
     if (steps % p->batches == 0 || steps == p->end) {
-        dr_tally_finish(p->tally);
+        tally_finish(p->tally);
         if (p->w && p->w->epoch)
             p->w->epoch(p->w->ctx, (steps - 1) / p->batches, steps, p->tally);
         if (steps % p->batches == 0) /* else a checkpoint wants the sums */
-            dr_tally_reset(p->tally);
+            tally_reset(p->tally);
     }
     return true;
 }
@@ -157,14 +158,14 @@ static bool evaluate(struct dr_session *s, int64_t steps, const struct dr_watche
     const int64_t batches = dr_dataset_batches(s->eval_data);
     struct pass p = {.s = s, .tally = &r->eval, .bad_step = -1};
     int64_t done;
-    dr_tally_reset(&r->eval);
+    tally_reset(&r->eval);
     if (!dr_session_check(s, dr_lane_feed(&s->eval_lane, 0, (uint64_t)batches)) ||
         !dr_session_check(s, dr_lane_run(&s->eval_lane, 0, batches, on_record, &p, &done)))
         return false;
     if (done < batches)
         return dr_session_fail(s, DR_INTERRUPTED, "interrupted in the evaluation after step %lld",
                                (long long)steps);
-    dr_tally_finish(&r->eval);
+    tally_finish(&r->eval);
     r->evaluated = true;
     if (w && w->evaluated)
         w->evaluated(w->ctx, steps, &r->eval);
@@ -236,7 +237,7 @@ static bool pass_over(struct dr_session *s, int64_t steps, const struct dr_watch
     const double start = dr_now_s();
     good = good && dr_session_check(s, dr_lane_run(&s->lane, 0, steps, on_record, &p, &r->steps));
     r->seconds = dr_now_s() - start;
-    dr_tally_finish(&r->eval);
+    tally_finish(&r->eval);
     good = good && s->status.code == DR_OK; /* an output could be written */
     r->evaluated = good && r->steps == steps;
     good = dr_outputs_close(p.outputs, r->evaluated) && good;
@@ -254,8 +255,8 @@ bool dr_run(struct dr_session *s, int64_t steps, const struct dr_watcher *w, str
     const struct dr_memory m = dr_session_memory(s);
     uint64_t *before, *after;
     *r = (struct dr_results){0};
-    dr_tally_init(&r->train, s->main.graph, s->arena);
-    dr_tally_init(&r->eval, s->with_eval ? s->eval.graph : s->main.graph, s->arena);
+    tally_init(&r->train, s->main.graph, s->arena);
+    tally_init(&r->eval, s->with_eval ? s->eval.graph : s->main.graph, s->arena);
     steps = steps ? steps : s->total_steps;
     r->first = r->steps = s->mode == DR_MODE_TRAIN ? s->first_step : 0;
     if (!dr_session_check(s, dr_state_checksums(&m, s->main.plan, s->arena, &before)))
@@ -263,7 +264,7 @@ bool dr_run(struct dr_session *s, int64_t steps, const struct dr_watcher *w, str
     const bool good =
         s->mode == DR_MODE_TRAIN ? train_and_keep(s, steps, w, r) : pass_over(s, steps, w, r);
     if (r->train.steps) /* an epoch was cut short */
-        dr_tally_finish(&r->train);
+        tally_finish(&r->train);
     const struct dr_status why = s->status;
     if (!dr_session_check(s, dr_state_checksums(&m, s->main.plan, s->arena, &after)))
         return false;

@@ -23,10 +23,6 @@ struct dr_tally { /* numbers of one graph's terms, added up over batches */
     double **sum;                  /* by term: its partial, added up */
     int64_t steps;                 /* in the sums */
 };
-void dr_tally_init(struct dr_tally *t, const struct dr_graph *g, struct dr_arena *a);
-void dr_tally_reset(struct dr_tally *t);
-void dr_tally_add(struct dr_tally *t, const struct dr_record *r);
-void dr_tally_finish(struct dr_tally *t); /* fills the means; may go on adding */
 
 struct dr_watcher { /* any may be NULL */
     void (*step)(void *ctx, int64_t step, const struct dr_tally *t);
