@@ -183,7 +183,8 @@ static uint32_t conv2d_ways(const struct dr_graph *g, const struct dr_node *n,
                             struct dr_choice *way) {
     const struct conv2d_attrs *a = n->attrs;
     const struct dr_conv s = conv_of(a, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
-    return dr_conv_ways(g, &s, dr_type_of(dr_node_in(g, n, 0)), a->fused.activation, way);
+    return dr_conv_ways(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_CONV_FPROP, a->fused.activation,
+                        way);
 }
 static struct dr_choice conv2d_choose(const struct dr_graph *g, const struct dr_node *n,
                                       bool cuda) {
@@ -224,10 +225,19 @@ static bool dgrad_infer(struct dr_infer *c) {
 static struct dr_cost dgrad_cost(const struct dr_graph *g, const struct dr_node *n) {
     return cost_of(g, n, dr_node_in(g, n, 0));
 }
+static uint32_t dgrad_ways(const struct dr_graph *g, const struct dr_node *n,
+                           struct dr_choice *way) {
+    const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
+    return dr_conv_ways(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_CONV_DGRAD, DR_ACT_NONE, way);
+}
 static struct dr_choice dgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
-    return dr_conv_choice(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_CONV_DGRAD, cuda,
-                          cuda ? 0 : dr_conv_dgrad_workspace(&s));
+    struct dr_choice way[DR_WAYS];
+    if (cuda) {
+        dgrad_ways(g, n, way);
+        return way[0];
+    }
+    return (struct dr_choice){.workspace_bytes = dr_conv_dgrad_workspace(&s), .kernel = "im2win"};
 }
 static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
@@ -235,8 +245,9 @@ static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
 }
 DR_CUDA_LAUNCHER dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
-    return dr_cuda_conv_dgrad(&s, dr_type_of(dr_launch_in(l, 0)), l->in[0], l->in[1], l->out[0],
-                              cuda);
+    const struct dr_epilogue e = {.act = DR_ACT_NONE};
+    return dr_cuda_conv_back(&s, dr_type_of(dr_launch_in(l, 0)), l->choice->way, l->in[0], l->in[1],
+                             &e, l->out[0], l->workspace, cuda);
 }
 
 /* ---- gradient by the weight: x, dy -> dw ---- */
@@ -302,6 +313,7 @@ const struct dr_op dr_op_conv2d_dgrad = {
     .infer = dgrad_infer,
     .cost = dgrad_cost,
     .choose = dgrad_choose,
+    .ways = dgrad_ways,
     .cpu = dgrad_cpu,
     DR_CUDA(dgrad_cuda),
 };

@@ -186,11 +186,22 @@ static struct dr_cost cost_of(const struct dr_graph *g, const struct dr_node *n,
 static struct dr_cost conv_transpose2d_cost(const struct dr_graph *g, const struct dr_node *n) {
     return cost_of(g, n, dr_node_in(g, n, 0));
 }
+static uint32_t conv_transpose2d_ways(const struct dr_graph *g, const struct dr_node *n,
+                                      struct dr_choice *way) {
+    const struct conv_transpose2d_attrs *a = n->attrs;
+    const struct dr_conv s = conv_of(a, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
+    return dr_conv_ways(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_CONV_DGRAD, a->fused.activation,
+                        way);
+}
 static struct dr_choice conv_transpose2d_choose(const struct dr_graph *g, const struct dr_node *n,
                                                 bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
-    return dr_conv_choice(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_CONV_DGRAD, cuda,
-                          cuda ? 0 : dr_conv_dgrad_workspace(&s));
+    struct dr_choice way[DR_WAYS];
+    if (cuda) {
+        conv_transpose2d_ways(g, n, way);
+        return way[0];
+    }
+    return (struct dr_choice){.workspace_bytes = dr_conv_dgrad_workspace(&s), .kernel = "im2win"};
 }
 static struct dr_epilogue epilogue_of(const struct dr_launch *l) {
     const struct conv_transpose2d_attrs *a = l->node->attrs;
@@ -206,8 +217,8 @@ DR_CUDA_LAUNCHER conv_transpose2d_cuda(const struct dr_launch *l, struct dr_cuda
     const struct conv_transpose2d_attrs *a = l->node->attrs;
     const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
     const struct dr_epilogue e = epilogue_of(l);
-    return dr_cuda_conv_transpose(&s, dr_type_of(dr_launch_in(l, 0)), l->in[0], l->in[1], &e,
-                                  l->out[0], cuda);
+    return dr_cuda_conv_back(&s, dr_type_of(dr_launch_in(l, 0)), l->choice->way, l->in[0], l->in[1],
+                             &e, l->out[0], l->workspace, cuda);
 }
 
 /* ---- gradient by the input: dy, weight -> dx ---- */
@@ -223,7 +234,7 @@ static struct dr_cost dgrad_cost(const struct dr_graph *g, const struct dr_node 
 static uint32_t dgrad_ways(const struct dr_graph *g, const struct dr_node *n,
                            struct dr_choice *way) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
-    return dr_conv_ways(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_ACT_NONE, way);
+    return dr_conv_ways(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_CONV_FPROP, DR_ACT_NONE, way);
 }
 static struct dr_choice dgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
     const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
@@ -294,6 +305,7 @@ const struct dr_op dr_op_conv_transpose2d = {
     .grad = conv_transpose2d_grad,
     .cost = conv_transpose2d_cost,
     .choose = conv_transpose2d_choose,
+    .ways = conv_transpose2d_ways,
     .cpu = conv_transpose2d_cpu,
     DR_CUDA(conv_transpose2d_cuda),
 };

@@ -17,14 +17,15 @@ struct dr_choice dr_conv_choice(const struct dr_graph *g, const struct dr_conv *
         .workspace_bytes = workspace_bytes, .kernel = dr_strdup(g->arena, w.name), .us = w.us};
 }
 
-uint32_t dr_conv_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t, int act,
-                      struct dr_choice *way) {
+uint32_t dr_conv_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t,
+                      enum dr_conv_pass pass, int act, struct dr_choice *way) {
     struct dr_conv_way w[DR_CONV_WAYS];
     const struct dr_conv_card card = card_of(g);
     char text[200];
     _Static_assert((int)DR_CONV_WAYS <= (int)DR_WAYS, "a node has room for them");
-    const int n = dr_cuda_conv_ways(c, t, act, &card, w);
-    dr_cuda_conv_problem(c, t, act, g->tf32, text, sizeof text);
+    const int n =
+        (pass == DR_CONV_DGRAD ? dr_cuda_conv_back_ways : dr_cuda_conv_ways)(c, t, act, &card, w);
+    dr_cuda_conv_problem(c, t, pass, act, g->tf32, text, sizeof text);
     const char *const problem = dr_strdup(g->arena, text);
     for (int i = 0; i < n; i++) {
         way[i] = (struct dr_choice){.workspace_bytes = w[i].workspace_bytes,

@@ -63,7 +63,7 @@ dr_conv random_shape(int t) {
 }
 
 struct bench {
-    void *x, *w, *y, *add;
+    void *x, *w, *y, *add, *turned;
     float *vector; /* bias and the four of a norm, 2048 each */
     void *workspace;
     dr_cuda cuda;
@@ -122,6 +122,43 @@ bool try_plan(bench &b, const dr_conv &c, int t, const dr_epilogue &e, const dr_
     return true;
 }
 
+/* w[k, taps, c] as the data gradient reads it, [c, taps from the last, k]. */
+__global__ void turn_kernel(const void *w, void *to, int t, int64_t k, int64_t taps, int64_t c) {
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < k * taps * c;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t from = i % k, tap = i / k % taps, ch = i / k / taps;
+        put(to, t, i, (float)get(w, t, (from * taps + taps - 1 - tap) * c + ch));
+    }
+}
+
+/* The data gradient whose forward convolution is f, of dy = b.x; false: wrong. */
+bool try_turned(bench &b, const dr_conv &f, int t, const dr_epilogue &e, unsigned *worst) {
+    dr_conv c = f;
+    c.h = f.ho, c.w = f.wo, c.c = f.k, c.k = f.c, c.ho = f.h, c.wo = f.w;
+    c.pt = (f.kh - 1) * f.dh - f.pt, c.pl = (f.kw - 1) * f.dw - f.pl;
+    c.pb = (f.kh - 1) * f.dh - f.pb, c.pr = (f.kw - 1) * f.dw - f.pr;
+    if (f.sh != 1 || f.sw != 1 || c.pt < 0 || c.pl < 0 || c.pb < 0 || c.pr < 0) {
+        return true;
+    }
+    const int64_t bytes = f.n * f.ho * f.wo * f.k * dr_type_bytes((dr_type)t);
+    bool done;
+    MUST(cudaMemset(b.y, 0xff, (size_t)(bytes + GUARD)));
+    const int err = dr_cuda_conv_turned(&c, (dr_type)t, b.x, b.w, &e, b.y, &b.cuda, &done);
+    must((cudaError_t)err, "dr_cuda_conv_turned");
+    MUST(cudaDeviceSynchronize());
+    if (!done) {
+        return true;
+    }
+    turn_kernel<<<512, 256>>>(b.w, b.turned, t, c.k, c.kh * c.kw, c.c);
+    const check_result r = check({f, t, t == DR_TYPE_F32, e, b.x, b.turned, b.y, 1});
+    *worst = r.worst > *worst ? r.worst : *worst;
+    if (r.wrong) {
+        printf("data gradient, type %d, [%d,%d,%d,%d] -> %d, %dx%d: %llu wrong\n", t, (int)f.n,
+               (int)f.h, (int)f.w, (int)f.c, (int)f.k, (int)f.kh, (int)f.kw, r.wrong);
+    }
+    return r.wrong == 0;
+}
+
 int shape(bench &b, int index, int *plans, unsigned *worst) {
     const int t = index % 3;
     const dr_conv c = random_shape(t);
@@ -148,7 +185,8 @@ int shape(bench &b, int index, int *plans, unsigned *worst) {
         e.norm_mean = b.vector + 3 * 2048, e.norm_var = b.vector + 4 * 2048, e.eps = 1e-5f;
     }
     const int sms = 1 + below(140);
-    int n, wrong = 0;
+    b.cuda.sms = sms;
+    int n, wrong = !try_turned(b, c, t, e, worst);
     const dr_conv_tile *const tile = dr_cuda_conv_tiles(&n);
     for (int i = 0; i < n; i++) {
         for (int linear = 0; linear < 2; linear++) {
@@ -256,6 +294,9 @@ int main(int argc, char **argv) {
     MUST(cudaMalloc(&b.w, BUFFER));
     MUST(cudaMalloc(&b.y, BUFFER + GUARD));
     MUST(cudaMalloc(&b.add, BUFFER));
+    MUST(cudaMalloc(&b.turned, BUFFER));
+    MUST(cudaMalloc(&b.cuda.lt_workspace, WORKSPACE));
+    b.cuda.lt_workspace_bytes = (size_t)36 << 20;
     MUST(cudaMalloc(&b.vector, 2048 * 5 * sizeof(float)));
     MUST(cudaMalloc(&b.workspace, WORKSPACE));
     MUST(cudaMalloc(&b.cuda.tickets, DR_CUDA_TICKETS * sizeof(unsigned)));

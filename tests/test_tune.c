@@ -157,6 +157,39 @@ Test(tune, what_no_row_computes_is_generic) {
     }
 }
 
+/* The data gradient of stride 1 is a forward convolution with turned weights, which lie in its
+ * workspace: 64 x 3 x 3 x 64 halves. */
+Test(tune, data_gradients_are_turned) {
+    for (int i = 0; i < LAYERS; i++) {
+        const struct dr_conv c = conv_of(&layers[i]), f = dr_cuda_conv_turned_shape(&c);
+        struct dr_conv_way way[DR_CONV_WAYS];
+        const int n = dr_cuda_conv_back_ways(&c, DR_TYPE_F16, 0, &card, way);
+        if (c.sh != 1) {
+            cr_expect_eq(n, 1);
+            continue;
+        }
+        /* as large as x, from what is as large as y: PyTorch's conv2d_input */
+        cr_expect_eq(f.ho, f.h + f.pt + f.pb - (f.kh - 1));
+        cr_expect_eq(f.wo, f.w + f.pl + f.pr - (f.kw - 1));
+        cr_expect(n > 1 || c.c < 16, "%s", layers[i].name);
+        const bool little = 2 * c.n * c.ho * c.wo * c.k * c.kh * c.kw * c.c < INT64_C(4000000000);
+        for (int k = 0; k < n; k++) {
+            const bool generic = k == (little ? 0 : n - 1);
+            cr_expect_eq(way[k].way == DR_CONV_GENERIC, generic);
+            cr_expect(generic || strstr(way[k].name, " turned "), "%s", way[k].name);
+            cr_expect(generic ||
+                      way[k].workspace_bytes >= dr_cuda_conv_turned_bytes(&c, DR_TYPE_F16));
+        }
+    }
+    const struct dr_conv nine = conv_of(&layers[4]);
+    cr_expect_eq(dr_cuda_conv_turned_bytes(&nine, DR_TYPE_F16), 64 * 3 * 3 * 64 * 2);
+    struct dr_conv_way way[DR_CONV_WAYS];
+    cr_expect_eq(dr_cuda_conv_back_ways(&nine, DR_TYPE_F16, 2, &card, way), 1); /* tanh */
+    cr_expect_eq(dr_cuda_conv_back_ways(&nine, DR_TYPE_F32, 0,
+                                        &(struct dr_conv_card){90, 132, true, false}, way),
+                 1);
+}
+
 /* 54 x 54 outputs of 64 filters; dgrad: 56 x 56 of 96 channels. */
 Test(tune, generic_kernels_have_names) {
     struct layer l = layers[4];
@@ -178,23 +211,23 @@ Test(tune, generic_kernels_have_names) {
 Test(tune, problems_are_told_apart) {
     struct dr_conv c = conv_of(&layers[4]);
     char text[200], other[200];
-    dr_cuda_conv_problem(&c, DR_TYPE_F16, 0, false, text, sizeof text);
+    dr_cuda_conv_problem(&c, DR_TYPE_F16, DR_CONV_FPROP, 0, false, text, sizeof text);
     cr_expect_str_eq(text, "fp16 128x56x56x64, 64 of 3x3");
     int64_t *const fields[] = {&c.n,  &c.h,  &c.w,  &c.c,  &c.k,  &c.kh, &c.kw, &c.sh,
                                &c.sw, &c.dh, &c.dw, &c.pt, &c.pl, &c.pb, &c.pr, &c.groups};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         ++*fields[i];
-        dr_cuda_conv_problem(&c, DR_TYPE_F16, 0, false, other, sizeof other);
+        dr_cuda_conv_problem(&c, DR_TYPE_F16, DR_CONV_FPROP, 0, false, other, sizeof other);
         cr_expect_str_neq(other, text, "field %zu", i);
         --*fields[i];
     }
     c.sh = c.sw = 2, c.pt = c.pb = 1, c.pl = c.pr = 2;
-    dr_cuda_conv_problem(&c, DR_TYPE_F32, 1, true, text, sizeof text);
+    dr_cuda_conv_problem(&c, DR_TYPE_F32, DR_CONV_FPROP, 1, true, text, sizeof text);
     cr_expect_str_eq(text, "tf32 128x56x56x64, 64 of 3x3 stride 2 padding 1x2");
     for (size_t n = 1; n < 60; n++) { /* a short buffer is filled and ended */
         char cut[64];
         memset(cut, '#', sizeof cut);
-        dr_cuda_conv_problem(&c, DR_TYPE_F32, 3, true, cut, n);
+        dr_cuda_conv_problem(&c, DR_TYPE_F32, DR_CONV_FPROP, 3, true, cut, n);
         cr_expect_lt(strnlen(cut, n), n);
         cr_expect_eq(cut[n], '#');
     }
@@ -375,6 +408,8 @@ Test(tune, plans_name_the_kernel, .init = setup, .fini = teardown) {
     cr_expect(strstr(choice_of(s, "net.a")->kernel, "im2win fp16"));
     cr_expect(choice_of(s, "net.u:dgrad")->problem);
     cr_expect_null(choice_of(s, "net.b:wgrad")->problem);
+    cr_expect_str_eq(choice_of(s, "net.c:dgrad")->problem,
+                     "dgrad fp16 32x30x30x64, 64 of 3x3 padding 1");
     dr_plan_text(s->main.plan, &s->dev, 1, &text);
     dr_report_layers(s, &layer);
     cr_expect(strstr(text.at, "\nchoices, by the time that is expected of each\n"), "%s", text.at);

@@ -39,9 +39,14 @@ int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, int way, const v
 /* The same by the kernels for every shape and card. */
 int dr_cuda_conv_generic(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
                          const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda);
+/* dx = epilogue(dgrad(dy, w)), the transposed convolution, in one of the ways that conv_way.h
+ * lists; its columns are x's channels. */
+int dr_cuda_conv_back(const struct dr_conv *c, enum dr_type t, int way, const void *dy,
+                      const void *w, const struct dr_epilogue *e, void *dx, void *workspace,
+                      const struct dr_cuda *cuda);
+/* By the kernels for every shape and card: without an epilogue, and with one. */
 int dr_cuda_conv_dgrad(const struct dr_conv *c, enum dr_type t, const void *dy, const void *w,
                        void *dx, const struct dr_cuda *cuda);
-/* The transposed convolution: dx = epilogue(dgrad(dy, w)); its columns are x's channels. */
 int dr_cuda_conv_transpose(const struct dr_conv *c, enum dr_type t, const void *dy, const void *w,
                            const struct dr_epilogue *e, void *dx, const struct dr_cuda *cuda);
 /* Partial sums over chunks of pixels, then added in index order. Chunks are cut by the shape alone:

@@ -91,7 +91,12 @@ static bool fill_rs(struct dr_rs *a, const struct dr_conv *c, enum dr_type t,
     }
     a->k_tiles = dr_divisor_of(p->k_tiles), a->tiles = (int)(p->m_tiles * p->k_tiles);
     a->units = dr_divisor_of(p->units), a->pieces = p->chunks / p->n_phases;
-    a->parts = p->parts;
+    if (p->parts) {
+        const int64_t units = p->m_tiles * p->k_tiles * p->units;
+        a->parts = dr_divisor_of(p->parts);
+        a->share = (int)(units / p->parts), a->share_rest = (int)(units % p->parts);
+        a->shares_a_unit = (float)p->parts / (float)units;
+    }
     a->half_piece = half_piece(c, t);
     a->dh = (int)c->dh, a->dw = (int)c->dw;
     a->patches = p->patches, a->slabs = p->slabs;
@@ -232,4 +237,17 @@ int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, int way, const v
     const int i = way - DR_CONV_FIRST_TILE;
     return way == DR_CONV_GENERIC ? dr_cuda_conv_generic(c, t, x, w, e, y, cuda)
                                   : run_row(c, t, i / 2, i % 2, x, w, e, y, workspace, cuda);
+}
+
+int dr_cuda_conv_back(const struct dr_conv *c, enum dr_type t, int way, const void *dy,
+                      const void *w, const struct dr_epilogue *e, void *dx, void *workspace,
+                      const struct dr_cuda *cuda) {
+    const struct dr_conv f = dr_cuda_conv_turned_shape(c);
+    const int i = way - DR_CONV_FIRST_TILE;
+    if (way == DR_CONV_GENERIC) {
+        return dr_cuda_conv_transpose(c, t, dy, w, e, dx, cuda);
+    }
+    const int err = dr_cuda_conv_turn(c, t, w, workspace, cuda->stream);
+    void *const rest = (char *)workspace + dr_cuda_conv_turned_bytes(c, t);
+    return err ? err : run_row(&f, t, i / 2, i % 2, dy, workspace, e, dx, rest, cuda);
 }

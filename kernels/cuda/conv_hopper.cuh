@@ -101,5 +101,28 @@ __device__ __forceinline__ void finish_turned(const dr_epilogue &e, const float 
     }
 }
 
+/* The same for floats: two buffers of 128 pixels by 32 filters, 128 bytes a pixel, swizzled. */
+__device__ __forceinline__ void finish_turned_floats(const dr_epilogue &e, const float (&acc)[64],
+                                                     uint32_t out, const dr_column (&c)[2],
+                                                     int warp, int lane) {
+#pragma unroll
+    for (int i = 0; i < 64; i++) {
+        const int filter = warp * 16 + lane / 4 + i / 2 % 2 * 8;
+        const int pixel = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        const uint32_t at = out + filter / 32 * 16384 + pixel * 128 + filter % 4 * 4 +
+                            ((filter % 32 / 4 ^ (pixel & 7)) << 4);
+        const dr_column &col = c[i / 2 % 2];
+        float v = fmaf(acc[i], col.scale, col.shift);
+        if (e.add) {
+            v += ptx::load_shared_float(at);
+        }
+        if (e.act == 1) {
+            v = larger(v, 0.0f);
+        } else if (e.act == 4) {
+            v = leak(v);
+        }
+        ptx::store_shared_float(at, v);
+    }
+}
 } // namespace dr
 #endif

@@ -17,6 +17,13 @@ int dr_cuda_conv_run(const struct dr_conv *c, enum dr_type t, const struct dr_co
                      const void *x, const void *w, const struct dr_epilogue *e, void *y,
                      void *workspace, const struct dr_cuda *cuda, bool *done);
 
+/* dx = epilogue(data gradient) of stride 1, or a transposed convolution: by the same kernels, after
+ * a copy of the weights, turned. *done as above. The copy and partial sums lie in the stream's
+ * cuBLASLt workspace. */
+int dr_cuda_conv_turned(const struct dr_conv *c, enum dr_type t, const void *dy, const void *w,
+                        const struct dr_epilogue *e, void *dx, const struct dr_cuda *cuda,
+                        bool *done);
+
 /* Division of 0 <= n < 2^31 by d through a product (Granlund and Montgomery 1994): magic =
  * ceil(2^(32 + shift) / d), shift = ceil(log2 d) - 1. */
 struct dr_divisor {
@@ -48,8 +55,12 @@ struct dr_rs {
     struct dr_divisor box, tw, tiles_w, tiles_h; /* box: th * tw */
     int th, linear;
     struct dr_divisor k_tiles, units;
-    int tiles, pieces, parts; /* pieces: chunks of a phase */
-    int half_piece;           /* the last piece has at most 64 bytes of channels */
+    int tiles, pieces; /* pieces: chunks of a phase */
+    struct dr_divisor
+        parts; /* 0: tiles are not cut; else tiles * units = share * parts + share_rest */
+    int share, share_rest;
+    float shares_a_unit;
+    int half_piece; /* the last piece has at most 64 bytes of channels */
     int dh, dw;
     int patches, slabs;
     unsigned patch_bytes, patch_stage;
@@ -91,6 +102,10 @@ int dr_conv_rs_tf32(const struct dr_rs *p, const struct dr_conv_tile *tile, int 
                     int blocks, dr_stream s);
 int dr_conv_ws(const struct dr_ws *p, enum dr_type t, int shared_bytes, int blocks, dr_stream s);
 int dr_conv_wa(const struct dr_wa *p, enum dr_type t, int shared_bytes, int blocks, dr_stream s);
+/* to [c, taps, k] = w [k, taps, c] with the taps in the other order: the weights of the forward
+ * convolution that is a data gradient (conv_turn.cu). */
+int dr_cuda_conv_turn(const struct dr_conv *c, enum dr_type t, const void *w, void *to,
+                      dr_stream s);
 /* Whether this program holds sm_90a's code: for another architecture's the kernels are empty. */
 bool dr_conv_hopper_built(void);
 #ifdef __cplusplus

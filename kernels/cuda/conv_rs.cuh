@@ -83,11 +83,20 @@ __device__ __forceinline__ cursor cursor_at(const dr_rs &p, int step) {
     c.tap = p.taps.first[c.phase] + step - c.piece * taps;
     return c;
 }
+/* tiles * units * share / parts, and the share that has unit `unit`, without 64-bit divisions. */
 __device__ __forceinline__ int share_start(const dr_rs &p, int share) {
-    return (int)((long long)p.tiles * p.units.d * share / p.parts);
+    int rest;
+    return p.share * share + divide(p.share_rest * share, p.parts, &rest);
 }
 __device__ __forceinline__ int share_of(const dr_rs &p, int unit) {
-    return (int)((((long long)unit + 1) * p.parts - 1) / ((long long)p.tiles * p.units.d));
+    int s = (int)(((float)unit + 0.5f) * p.shares_a_unit);
+    while (s > 0 && share_start(p, s) > unit) {
+        s--;
+    }
+    while (share_start(p, s + 1) <= unit) {
+        s++;
+    }
+    return s;
 }
 __device__ __forceinline__ void set(const dr_rs &p, work &w) {
     w.tile = divide(w.unit, p.units, &w.c0);
@@ -96,11 +105,11 @@ __device__ __forceinline__ void set(const dr_rs &p, work &w) {
 /* The first piece of work of share `share` (whole tiles are shares of one tile). */
 __device__ __forceinline__ bool start(const dr_rs &p, int share, work &w) {
     w.share = share;
-    if (share >= (p.parts ? p.parts : p.tiles)) {
+    if (share >= (p.parts.d ? p.parts.d : p.tiles)) {
         return false;
     }
-    w.unit = p.parts ? share_start(p, share) : share * p.units.d;
-    w.end = p.parts ? share_start(p, share + 1) : w.unit + p.units.d;
+    w.unit = p.parts.d ? share_start(p, share) : share * p.units.d;
+    w.end = p.parts.d ? share_start(p, share + 1) : w.unit + p.units.d;
     set(p, w);
     return true;
 }
@@ -205,7 +214,7 @@ __device__ __forceinline__ void load_fragment(fragment &f, uint32_t row, int upp
         if constexpr (std::is_same<T, ptx::tf32>::value) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(f[k][i]) : "f"(__uint_as_float(f[k][i])));
+                f[k][i] = T::rounded(f[k][i]);
             }
         }
     }
@@ -556,11 +565,9 @@ __global__ void __launch_bounds__(128 * GROUPS + 128, 1) kernel(const __grid_con
     const memory m = lay_out<BN>(p, raw);
     const int tid = threadIdx.x, warp = tid / 32;
     const ring a = {m.bars, 0, 0}, b = {m.bars + 16 * p.patches, 0, 0};
-    if (tid == 0) {
-        for (int i = 0; i < p.patches + p.slabs; i++) {
-            ptx::barrier_init(m.bars + 16 * i, 1);
-            ptx::barrier_init(m.bars + 16 * i + 8, 4 * GROUPS);
-        }
+    if (tid < p.patches + p.slabs) {
+        ptx::barrier_init(m.bars + 16 * tid, 1);
+        ptx::barrier_init(m.bars + 16 * tid + 8, 4 * GROUPS);
         ptx::barrier_init_done();
     }
     if (tid == 32 * 4 * GROUPS) {

@@ -323,7 +323,7 @@ static bool plan_wa(const struct dr_conv *c, enum dr_type t, bool linear, struct
             p->ph = f[1] + rows, p->pw = f[2] + columns;
         }
     }
-    if (t == DR_TYPE_F32 || best == INT64_MAX) {
+    if (best == INT64_MAX) {
         return false;
     }
     const int64_t room = SHARED_BYTES - 1024 - 512 - 4 * bytes;

@@ -1,4 +1,4 @@
-/* im2win on Hopper for few filters and large images, fp16 and bf16: weights are the rows of the
+/* im2win on Hopper for few filters and large images: weights are the rows of the
  * product and come through registers, pixels are its columns (WA).
  *
  * Two warpgroups have a tile each, 256 pixels in two blocks of 16 x 8, by 64 filters. As in
@@ -44,7 +44,11 @@ struct memory {
     uint32_t slab, patch, slab_bars, patch_bars;
 };
 
+/* Channels of a chunk. */
+template <typename T> constexpr int WIDTH = 128 / (int)sizeof(typename T::real);
+
 /* Producers. */
+template <typename T>
 __device__ __forceinline__ void bring_patches(const dr_wa &p, const memory &m) {
     ring r = {0, 0, 0};
     for (int pair = blockIdx.x; pair < p.pairs; pair += gridDim.x) {
@@ -58,7 +62,8 @@ __device__ __forceinline__ void bring_patches(const dr_wa &p, const memory &m) {
                 ptx::barrier_wait(r.empty(), r.parity ^ 1);
                 ptx::barrier_expect(r.full(), p.patch_bytes);
                 ptx::copy_box(m.patch + (half * p.patches + r.at) * p.patch_stage, &p.x[phase],
-                              r.full(), piece * 64, (p.lines ? 0 : at[half].w) + p.taps.ox[phase],
+                              r.full(), piece * WIDTH<T>,
+                              (p.lines ? 0 : at[half].w) + p.taps.ox[phase],
                               at[half].h + p.taps.oy[phase], at[half].n);
             }
             r.next(p.patches);
@@ -69,7 +74,7 @@ __device__ __forceinline__ void bring_patches(const dr_wa &p, const memory &m) {
         }
     }
 }
-__device__ __forceinline__ void bring_slabs(const dr_wa &p, const memory &m) {
+template <typename T> __device__ __forceinline__ void bring_slabs(const dr_wa &p, const memory &m) {
     ring r = {m.slab_bars, 0, 0};
     for (int pair = blockIdx.x; pair < p.pairs; pair += gridDim.x) {
         int k_tile, phase = 0, piece = 0;
@@ -78,7 +83,7 @@ __device__ __forceinline__ void bring_slabs(const dr_wa &p, const memory &m) {
             for (int i = p.taps.first[phase]; i < p.taps.first[phase + 1]; i++) {
                 ptx::barrier_wait(r.empty(), r.parity ^ 1);
                 ptx::barrier_expect(r.full(), SLAB);
-                ptx::copy_box(m.slab + r.at * SLAB, &p.w, r.full(), piece * 64,
+                ptx::copy_box(m.slab + r.at * SLAB, &p.w, r.full(), piece * WIDTH<T>,
                               (int)(p.taps.tap[i] & 255), k_tile * 64);
                 r.next(p.slabs);
             }
@@ -101,12 +106,18 @@ struct consumer {
     int start;    /* pixels of the patch before the tile's first */
 };
 
-__device__ __forceinline__ void load_fragment(const dr_wa &p, consumer &s, fragment &f) {
+template <typename T> __device__ __forceinline__ void load_fragment(consumer &s, fragment &f) {
     ptx::barrier_wait(s.slab.full(), s.slab.parity);
     const uint32_t at = s.slabs + s.slab.at * SLAB + s.row;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         ptx::load_matrices(f[k], at ^ k << 5);
+        if constexpr (sizeof(typename T::real) == 4) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                f[k][i] = T::rounded(f[k][i]);
+            }
+        }
     }
 }
 
@@ -149,7 +160,7 @@ __device__ __forceinline__ void step(const dr_wa &p, consumer &s, float (&acc)[2
     }
     s.old_patch = -1;
     if (!last) {
-        load_fragment(p, s, f[BUFFER ^ 1]);
+        load_fragment<T>(s, f[BUFFER ^ 1]);
         if (++s.tap == p.taps.first[s.phase + 1]) {
             s.old_patch = s.patch.at;
             s.patch.next(p.patches);
@@ -167,7 +178,7 @@ __device__ __forceinline__ void sum(const dr_wa &p, consumer &s, float (&acc)[2]
     fragment f[2];
     s.phase = s.piece = s.tap = 0;
     s.old_patch = -1;
-    load_fragment(p, s, f[0]);
+    load_fragment<T>(s, f[0]);
     int i = 0;
     for (; i + 2 <= steps; i += 2) {
         step<T, 0>(p, s, acc, f, i > 0, false);
@@ -179,15 +190,16 @@ __device__ __forceinline__ void sum(const dr_wa &p, consumer &s, float (&acc)[2]
     ptx::product_wait<0>();
 }
 
-/* 256 positions by 64 filters between `out` and y (or what is added): 16 bytes a thread and turn.
- */
-template <typename F>
-__device__ __forceinline__ void each_piece(const dr_wa &p, uint32_t out, const corner &at, int k0,
-                                           F f) {
+/* Positions [first, first + n) of the tile between a buffer at `out`, 128 bytes a position, and y
+ * (or what is added to it), filters k0 and up: 16 bytes a thread and turn. */
+template <typename T, typename F>
+__device__ __forceinline__ void each_piece(const dr_wa &p, uint32_t out, const corner &at,
+                                           int first, int n, int k0, F f) {
     const int tid = threadIdx.x % 128, eight = tid % 8;
-    for (int i = tid / 8; i < 256; i += 16) {
+    for (int i = tid / 8; i < n; i += 16) {
         int w;
-        const int h = at.h + divide(at.w + i, p.row, &w), k = k0 + eight * 8;
+        const int h = at.h + divide(at.w + first + i, p.row, &w);
+        const int k = k0 + eight * (16 / (int)sizeof(typename T::real));
         if (h < p.ho && w < p.wo && k < p.k) {
             f(out + i * 128 + ((eight ^ (i & 7)) << 4),
               ((int64_t)(at.n * p.ho + h) * p.wo + w) * p.k + k);
@@ -195,52 +207,84 @@ __device__ __forceinline__ void each_piece(const dr_wa &p, uint32_t out, const c
     }
 }
 
-/* Sums leave through the stage of the last patch; then it is free. `added`: a barrier for what the
- * epilogue adds. */
+/* What moves a tile's outputs, or what is added to them: block b's filters, from 32 (floats) or 64
+ * (halves) of them at k0, through `out`. */
+template <typename T> struct mover {
+    using real = typename T::real;
+    const dr_wa &p;
+    const corner &at;
+    __device__ __forceinline__ void add(uint32_t out, int b, int k0, uint32_t bar) const {
+        if (p.lines) {
+            each_piece<T>(p, out, at, b * 128, 128, k0, [&](uint32_t to, int64_t from) {
+                ptx::store_shared(to,
+                                  *reinterpret_cast<const uint4 *>((const real *)p.e.add + from));
+            });
+        } else if (threadIdx.x % 128 == 0) {
+            ptx::copy_box(out, &p.add, bar, k0, at.w + b * p.second_w, at.h + b * p.second_h,
+                          at.n + b * p.second_n);
+        }
+    }
+    __device__ __forceinline__ void store(uint32_t out, int b, int k0) const {
+        if (p.lines) {
+            each_piece<T>(p, out, at, b * 128, 128, k0, [&](uint32_t from, int64_t to) {
+                *reinterpret_cast<uint4 *>((real *)p.y_at + to) = ptx::load_shared(from);
+            });
+        } else if (threadIdx.x % 128 == 0) {
+            ptx::store_box(&p.y, out, k0, at.w + b * p.second_w, at.h + b * p.second_h,
+                           at.n + b * p.second_n);
+        }
+    }
+};
+
+/* Sums leave through the stage of the last patch, 32 KB at least: halves of both blocks at once,
+ * floats of one block after the other. Then it is free. `added`: a barrier for what the epilogue
+ * adds. */
 template <typename T>
 __device__ __forceinline__ void store(const dr_wa &p, consumer &s, const float (&acc)[2][64],
                                       const corner &at, int k0, const dr_column (&c)[2],
                                       bool stored, uint32_t added, int *parity) {
+    constexpr bool FLOATS = sizeof(typename T::real) == 4;
     const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
     const bool first = threadIdx.x % 128 == 0;
     const uint32_t out = s.patches + s.patch.at * p.patch_stage;
-    ptx::sync_threads(1 + group, 128); /* every warp is done with the patch */
-    if (p.e.add && p.lines) {
-        each_piece(p, out, at, k0, [&](uint32_t to, int64_t from) {
-            ptx::store_shared(to, *reinterpret_cast<const uint4 *>((const __half *)p.e.add + from));
-        });
-        ptx::sync_threads(1 + group, 128);
-    } else if (p.e.add) {
-        if (first) {
-            ptx::barrier_expect(added, 2 * BLOCK);
-            ptx::copy_box(out, &p.add, added, k0, at.w, at.h, at.n);
-            ptx::copy_box(out + BLOCK, &p.add, added, k0, at.w + p.second_w, at.h + p.second_h,
-                          at.n + p.second_n);
+    const mover<T> move = {p, at};
+#pragma unroll
+    for (int turn = 0; turn < (FLOATS ? 2 : 1); turn++) {
+        ptx::sync_threads(1 + group, 128); /* every warp is done with the patch */
+        if (p.e.add) {
+            if (first && !p.lines) {
+                ptx::barrier_expect(added, 2 * BLOCK);
+            }
+            move.add(out, turn, k0, added);
+            move.add(out + BLOCK, FLOATS ? turn : 1, FLOATS ? k0 + 32 : k0, added);
+            if (p.lines) {
+                ptx::sync_threads(1 + group, 128);
+            } else {
+                ptx::barrier_wait(added, *parity);
+                *parity ^= 1;
+            }
         }
-        ptx::barrier_wait(added, *parity);
-        *parity ^= 1;
-    }
-    const uint32_t row = turned_row(warp, s.lane);
-    finish_turned<T>(p.e, acc[0], out + row, c);
-    finish_turned<T>(p.e, acc[1], out + BLOCK + row, c);
-    ptx::fence_shared();
-    ptx::sync_threads(1 + group, 128);
-    if (p.lines) {
+        if constexpr (FLOATS) {
+            finish_turned_floats(p.e, acc[turn], out, c, warp, s.lane);
+        } else {
+            finish_turned<T>(p.e, acc[0], out + turned_row(warp, s.lane), c);
+            finish_turned<T>(p.e, acc[1], out + BLOCK + turned_row(warp, s.lane), c);
+        }
+        ptx::fence_shared();
+        ptx::sync_threads(1 + group, 128);
         if (stored) {
-            each_piece(p, out, at, k0, [&](uint32_t from, int64_t to) {
-                *reinterpret_cast<uint4 *>((__half *)p.y_at + to) = ptx::load_shared(from);
-            });
+            move.store(out, turn, k0);
+            move.store(out + BLOCK, FLOATS ? turn : 1, FLOATS ? k0 + 32 : k0);
         }
-        ptx::sync_threads(1 + group, 128);
-    }
-    if (first) {
-        if (stored && !p.lines) {
-            ptx::store_box(&p.y, out, k0, at.w, at.h, at.n);
-            ptx::store_box(&p.y, out + BLOCK, k0, at.w + p.second_w, at.h + p.second_h,
-                           at.n + p.second_n);
+        if (first) {
             ptx::stores_commit();
             ptx::stores_wait_read<0>();
         }
+    }
+    if (p.lines) {
+        ptx::sync_threads(1 + group, 128); /* every thread has read its pieces */
+    }
+    if (first) {
         for (int i = 0; i < 4; i++) { /* for each warp */
             ptx::barrier_arrive(s.patch.empty());
         }
@@ -304,9 +348,9 @@ __global__ void __launch_bounds__(384, 1) kernel(const __grid_constant__ dr_wa p
     if (warp >= 8) {
         ptx::registers_down<40>();
         if (tid % 32 == 0 && warp == 8) {
-            bring_patches(p, m);
+            bring_patches<T>(p, m);
         } else if (tid % 32 == 0 && warp == 9) {
-            bring_slabs(p, m);
+            bring_slabs<T>(p, m);
         }
     } else {
         ptx::registers_up<232>();
@@ -327,6 +371,7 @@ template <typename T> int launch(const dr_wa *p, int shared_bytes, int blocks, c
 
 extern "C" int dr_conv_wa(const struct dr_wa *p, enum dr_type t, int shared_bytes, int blocks,
                           dr_stream s) {
-    return (t == DR_TYPE_F16 ? dr::launch<dr::ptx::f16>
-                             : dr::launch<dr::ptx::bf16>)(p, shared_bytes, blocks, s);
+    return (t == DR_TYPE_F16    ? dr::launch<dr::ptx::f16>
+            : t == DR_TYPE_BF16 ? dr::launch<dr::ptx::bf16>
+                                : dr::launch<dr::ptx::tf32>)(p, shared_bytes, blocks, s);
 }

@@ -11,6 +11,7 @@
 #define MHZ 1500.0            /* under full load */
 #define MEMORY_BYTES_US 4.0e6 /* DRAM of an H200 */
 #define LAUNCH_US 3.0
+#define TURNED_FLOPS 4e9 /* below it, turning the weights does not pay */
 
 static int sms_of(const struct dr_conv_card *card) {
     return card->sms > 0 ? card->sms : 1;
@@ -63,8 +64,8 @@ struct dr_conv_way dr_cuda_conv_generic_way(const struct dr_conv *c, enum dr_typ
     return w;
 }
 
-static void by_rows(const struct dr_conv *c, enum dr_type t, const struct dr_conv_card *card,
-                    struct dr_conv_way *way, int *n) {
+static void by_rows(const struct dr_conv *c, enum dr_type t, const char *form,
+                    const struct dr_conv_card *card, struct dr_conv_way *way, int *n) {
     int rows;
     const struct dr_conv_tile *row = dr_cuda_conv_tiles(&rows);
     for (int i = 0; i < 2 * rows && *n < DR_CONV_WAYS - 2; i++) {
@@ -78,8 +79,8 @@ static void by_rows(const struct dr_conv *c, enum dr_type t, const struct dr_con
                                   .reason = row[i / 2].reason,
                                   .workspace_bytes = p.workspace_bytes,
                                   .us = p.us};
-        snprintf(w->name, sizeof w->name, "im2win %s %s%s", type_name(t, true), row[i / 2].name,
-                 i % 2 ? " lines" : "");
+        snprintf(w->name, sizeof w->name, "im2win %s %s%s%s", type_name(t, true), form,
+                 row[i / 2].name, i % 2 ? " lines" : "");
     }
 }
 
@@ -93,18 +94,57 @@ int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
                       const struct dr_conv_card *card, struct dr_conv_way *way) {
     int n = 0;
     if (card->hopper && (t != DR_TYPE_F32 || card->tf32) && dr_cuda_conv_hopper_acts(act)) {
-        by_rows(c, t, card, way, &n);
+        by_rows(c, t, "", card, way, &n);
     }
     qsort(way, (size_t)n, sizeof *way, cheaper);
     way[n++] = dr_cuda_conv_generic_way(c, t, DR_CONV_FPROP, card);
     return n;
 }
 
-void dr_cuda_conv_problem(const struct dr_conv *c, enum dr_type t, int act, bool tf32, char *text,
-                          size_t n) {
-    const int used = snprintf(text, n, "%s %lldx%lldx%lldx%lld, %lld of %lldx%lld",
-                              type_name(t, tf32), (long long)c->n, (long long)c->h, (long long)c->w,
-                              (long long)c->c, (long long)c->k, (long long)c->kh, (long long)c->kw);
+struct dr_conv dr_cuda_conv_turned_shape(const struct dr_conv *c) {
+    struct dr_conv f = *c;
+    f.h = c->ho, f.w = c->wo, f.c = c->k;
+    f.k = c->c, f.ho = c->h, f.wo = c->w;
+    f.pt = (c->kh - 1) * c->dh - c->pt, f.pb = (c->kh - 1) * c->dh - c->pb;
+    f.pl = (c->kw - 1) * c->dw - c->pl, f.pr = (c->kw - 1) * c->dw - c->pr;
+    return f;
+}
+
+int64_t dr_cuda_conv_turned_bytes(const struct dr_conv *c, enum dr_type t) {
+    return (c->k * c->kh * c->kw * c->c * dr_type_bytes(t) + 255) / 256 * 256;
+}
+
+int dr_cuda_conv_back_ways(const struct dr_conv *c, enum dr_type t, int act,
+                           const struct dr_conv_card *card, struct dr_conv_way *way) {
+    const struct dr_conv f = dr_cuda_conv_turned_shape(c);
+    int n = 0;
+    if (card->hopper && (t != DR_TYPE_F32 || card->tf32) && dr_cuda_conv_hopper_acts(act) &&
+        c->sh == 1 && c->sw == 1 && c->groups == 1 && f.pt >= 0 && f.pl >= 0) {
+        by_rows(&f, t, "turned ", card, way, &n);
+    }
+    const int64_t bytes = dr_cuda_conv_turned_bytes(c, t);
+    for (int i = 0; i < n; i++) {
+        way[i].workspace_bytes += bytes;
+        way[i].us += LAUNCH_US + 2 * (double)bytes / MEMORY_BYTES_US;
+    }
+    qsort(way, (size_t)n, sizeof *way, cheaper);
+    way[n] = dr_cuda_conv_generic_way(c, t, DR_CONV_DGRAD, card);
+    if (2.0 * (double)(c->n * c->ho * c->wo) * (double)(c->k * c->kh * c->kw * c->c) <
+        TURNED_FLOPS) {
+        const struct dr_conv_way first = way[n]; /* one launch instead of two */
+        memmove(way + 1, way, (size_t)n * sizeof *way);
+        way[0] = first;
+    }
+    n++;
+    return n;
+}
+
+void dr_cuda_conv_problem(const struct dr_conv *c, enum dr_type t, enum dr_conv_pass pass, int act,
+                          bool tf32, char *text, size_t n) {
+    const int used = snprintf(text, n, "%s%s %lldx%lldx%lldx%lld, %lld of %lldx%lld",
+                              pass == DR_CONV_DGRAD ? "dgrad " : "", type_name(t, tf32),
+                              (long long)c->n, (long long)c->h, (long long)c->w, (long long)c->c,
+                              (long long)c->k, (long long)c->kh, (long long)c->kw);
     const struct {
         const char *name;
         int64_t a, b, usual;

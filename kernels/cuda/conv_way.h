@@ -25,6 +25,7 @@ enum {
     DR_CONV_GENERIC,   /* conv.cu: right for every shape, on every card */
     DR_CONV_FIRST_TILE /* row i of the tile table: + 2 * i, + 1 if tiles are consecutive outputs */
 };
+enum dr_conv_pass { DR_CONV_FPROP, DR_CONV_DGRAD, DR_CONV_WGRAD };
 enum { DR_CONV_WAYS = 40 };
 struct dr_conv_way {
     int way;
@@ -46,15 +47,22 @@ static inline bool dr_cuda_conv_hopper_acts(int act) {
 int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
                       const struct dr_conv_card *card, struct dr_conv_way *way);
 /* The generic kernels of a pass: their name, and, roughly, what they take. */
-enum dr_conv_pass { DR_CONV_FPROP, DR_CONV_DGRAD, DR_CONV_WGRAD };
 struct dr_conv_way dr_cuda_conv_generic_way(const struct dr_conv *c, enum dr_type t,
                                             enum dr_conv_pass pass,
                                             const struct dr_conv_card *card);
 /* Whether this program's kernels of wgmma and TMA can run on the current device, a Hopper. */
 bool dr_cuda_conv_hopper_runs(void);
+/* The same for the data gradient, dx = epilogue(dgrad(dy, w)), which is the transposed convolution.
+ * Of stride 1 it is the forward convolution of dy with turned weights; the workspace begins with
+ * these. The generic kernels come first where that is too much for little work. */
+int dr_cuda_conv_back_ways(const struct dr_conv *c, enum dr_type t, int act,
+                           const struct dr_conv_card *card, struct dr_conv_way *way);
+/* That forward convolution, and the bytes that its weights take in the workspace. */
+struct dr_conv dr_cuda_conv_turned_shape(const struct dr_conv *c);
+int64_t dr_cuda_conv_turned_bytes(const struct dr_conv *c, enum dr_type t);
 /* All that the choice depends on beside the card, as text: "fp16 128x28x28x128, 128 of 3x3". */
-void dr_cuda_conv_problem(const struct dr_conv *c, enum dr_type t, int act, bool tf32, char *text,
-                          size_t n);
+void dr_cuda_conv_problem(const struct dr_conv *c, enum dr_type t, enum dr_conv_pass pass, int act,
+                          bool tf32, char *text, size_t n);
 /* Hash of the ways that there are and of what the model knows of them: a measurement made with
  * other kernels is told by it. */
 uint64_t dr_cuda_conv_ways_hash(void);

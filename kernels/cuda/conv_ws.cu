@@ -109,58 +109,29 @@ __device__ __forceinline__ void multiply(float (&acc)[64], const uint32_t (&w)[T
     ptx::product_wait<0>();
 }
 
+/* Filters and tiles of a warpgroup: k0 to k0 + 63; begin, begin + step, ... */
+struct share {
+    int k0, begin, step;
+};
+
 template <typename T>
-__global__ void __launch_bounds__(256, 1) kernel(const __grid_constant__ dr_ws p) {
-#if DR_HOPPER
-    extern __shared__ __align__(1024) uint8_t raw[];
-    const uint32_t base = (ptx::shared_address(raw) + 1023) & ~1023u;
-    const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32 % 4, group = tid / 128;
-    const uint32_t bars = base + 4 * OUT + 2 * PATCHES * PATCH_STAGE;
-    const memory m = {base + group * 2 * OUT, base + 4 * OUT + group * PATCHES * PATCH_STAGE,
-                      bars + 8 * group * (PATCHES + 1),
-                      bars + 8 * group * (PATCHES + 1) + 8 * PATCHES};
-    const bool first = tid % 128 == 0;
-    if (first) {
-        for (int i = 0; i <= PATCHES; i++) {
-            ptx::barrier_init(m.full + 8 * i, 1);
-        }
-        ptx::barrier_init_done();
-    }
-    __syncthreads();
-    ptx::let_next_kernel_begin();
-    ptx::wait_for_kernel_before();
-    /* warpgroup u of the grid has filters u % k_tiles and every step-th tile */
-    const int u = blockIdx.x * 2 + group, step = gridDim.x * 2 / p.k_tiles;
-    const int k0 = u % p.k_tiles * 64, begin = u / p.k_tiles;
-    if (begin >= step) {
-        return; /* more warpgroups than a whole number for each block of filters */
-    }
-    uint32_t w[TAPS][4][4];
-    if (first) {
-        bring_weights(p, m, k0);
-    }
-    ptx::barrier_wait(m.added, 0);
-    load_weights(m, warp, lane, w);
-    ptx::fence_shared();
-    ptx::sync_threads(1 + group, 128); /* every warp has its weights: patches may come */
-    if (first) {
-        for (int i = 0; i < PATCHES && begin + i * step < p.tiles; i++) {
-            bring(p, m, begin + i * step, i);
-        }
-    }
-    const int filter = k0 + warp * 16 + lane / 4;
+__device__ __forceinline__ void compute_tiles(const dr_ws &p, const memory &m, const share &s,
+                                              const uint32_t (&w)[TAPS][4][4]) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, group = threadIdx.x / 128;
+    const bool first = threadIdx.x % 128 == 0;
+    const int filter = s.k0 + warp * 16 + lane / 4;
     const dr_column c[2] = {dr_column_of(p.e, min(filter, p.k - 1)),
                             dr_column_of(p.e, min(filter + 8, p.k - 1))};
     const uint32_t row = turned_row(warp, lane);
     float acc[64];
-    int stage = 0, parity = 0, buffer = 0, added = 1;
-    for (int t = begin; t < p.tiles; t += step) {
+    int stage = 0, parity = 0, buffer = 0, added = 1; /* weights had the barrier's first phase */
+    for (int t = s.begin; t < p.tiles; t += s.step) {
         const uint32_t out = m.out + buffer * OUT;
         if (first && p.e.add) { /* comes while the product runs */
             const corner at = corner_of(p, t);
             ptx::stores_wait_read<1>();
             ptx::barrier_expect(m.added, OUT);
-            ptx::copy_box(out, &p.add, m.added, k0, at.w, at.h, at.n);
+            ptx::copy_box(out, &p.add, m.added, s.k0, at.w, at.h, at.n);
         }
         ptx::barrier_wait(m.full + 8 * stage, parity);
         multiply<T>(acc, w, m.patch + stage * PATCH_STAGE);
@@ -168,8 +139,8 @@ __global__ void __launch_bounds__(256, 1) kernel(const __grid_constant__ dr_ws p
             ptx::stores_wait_read<1>();
         }
         ptx::sync_threads(1 + group, 128); /* and every warp is done with the patch */
-        if (first && t + PATCHES * step < p.tiles) {
-            bring(p, m, t + PATCHES * step, stage);
+        if (first && t + PATCHES * s.step < p.tiles) {
+            bring(p, m, t + PATCHES * s.step, stage);
         }
         if (++stage == PATCHES) {
             stage = 0;
@@ -183,7 +154,7 @@ __global__ void __launch_bounds__(256, 1) kernel(const __grid_constant__ dr_ws p
         ptx::fence_shared();
         ptx::sync_threads(1 + group, 128);
         if (first) {
-            store(p, out, k0, corner_of(p, t));
+            store(p, out, s.k0, corner_of(p, t));
             ptx::stores_commit();
         }
         buffer ^= 1;
@@ -191,6 +162,47 @@ __global__ void __launch_bounds__(256, 1) kernel(const __grid_constant__ dr_ws p
     if (first) {
         ptx::stores_wait<0>();
     }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(256, 1) kernel(const __grid_constant__ dr_ws p) {
+#if DR_HOPPER
+    extern __shared__ __align__(1024) uint8_t raw[];
+    const uint32_t base = (ptx::shared_address(raw) + 1023) & ~1023u;
+    const int tid = threadIdx.x, group = tid / 128;
+    const uint32_t bars = base + 4 * OUT + 2 * PATCHES * PATCH_STAGE + 8 * group * (PATCHES + 1);
+    const memory m = {base + group * 2 * OUT, base + 4 * OUT + group * PATCHES * PATCH_STAGE, bars,
+                      bars + 8 * PATCHES};
+    const bool first = tid % 128 == 0;
+    if (first) {
+        for (int i = 0; i <= PATCHES; i++) {
+            ptx::barrier_init(m.full + 8 * i, 1);
+        }
+        ptx::barrier_init_done();
+    }
+    __syncthreads();
+    ptx::let_next_kernel_begin();
+    ptx::wait_for_kernel_before();
+    /* warpgroup u of the grid has filters u % k_tiles and every step-th tile */
+    const int u = blockIdx.x * 2 + group, step = gridDim.x * 2 / p.k_tiles;
+    const share s = {u % p.k_tiles * 64, u / p.k_tiles, step};
+    if (s.begin >= step) {
+        return; /* more warpgroups than a whole number for each block of filters */
+    }
+    uint32_t w[TAPS][4][4];
+    if (first) {
+        bring_weights(p, m, s.k0);
+    }
+    ptx::barrier_wait(m.added, 0);
+    load_weights(m, tid / 32 % 4, tid % 32, w);
+    ptx::fence_shared();
+    ptx::sync_threads(1 + group, 128); /* every warp has its weights: patches may come */
+    if (first) {
+        for (int i = 0; i < PATCHES && s.begin + i * step < p.tiles; i++) {
+            bring(p, m, s.begin + i * step, i);
+        }
+    }
+    compute_tiles<T>(p, m, s, w);
 #endif
 }
 

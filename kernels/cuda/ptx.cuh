@@ -114,6 +114,14 @@ static __device__ __forceinline__ void store_shared(uint32_t to, uint4 v) {
                  "r"(v.w)
                  : "memory");
 }
+static __device__ __forceinline__ float load_shared_float(uint32_t from) {
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
+    return v;
+}
+static __device__ __forceinline__ void store_shared_float(uint32_t to, float v) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
+}
 
 /* ---- 8 x 8 matrices of 16 bits; lane i gives the address of row i ---- */
 static __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from) {
@@ -192,6 +200,11 @@ struct bf16 {
 };
 struct tf32 {
     using real = float;
+    /* wgmma ignores the low 13 bits: half of what they can hold makes that rounding to nearest.
+     * (cvt.rna.tf32 does the same at a quarter of the rate.) Infinity and NaN stay. */
+    static __device__ __forceinline__ uint32_t rounded(uint32_t v) {
+        return (v & 0x7f800000) == 0x7f800000 ? v : v + 0x1000;
+    }
 };
 
 static __device__ __forceinline__ void product_fence() {
