@@ -194,6 +194,84 @@ static int launch_wa(const struct dr_conv *c, enum dr_type t, const struct dr_co
                       cuda->stream);
 }
 
+/* Boxes of pixels in the order row, image, column. */
+static bool map_turned(CUtensorMap *map, enum dr_type t, const void *base, const int64_t size[4],
+                       int64_t pixel, int64_t row, int64_t image, const int box[4]) {
+    return dr_tma_map(map, t, base, 4, size, (const int64_t[]){pixel, image, row}, box);
+}
+
+/* Taps by strips: those of one phase and column, or (wide) of one phase. */
+static void fill_strips(struct dr_wl *a, const struct dr_conv_plan *p) {
+    for (int f = 0; f < p->n_phases; f++) {
+        const struct dr_conv_phase *ph = &p->phase[f];
+        for (int i = ph->first; i < ph->first + ph->taps; i++) {
+            if (!dr_conv_strip_begins(p, ph, i)) {
+                continue;
+            }
+            const int dx = p->linear ? 0 : p->tap[i].dx;
+            a->strip[a->strips++] = (struct dr_strip){f, ph->ox + dx, ph->oy, a->taps};
+            for (int j = i; j < ph->first + ph->taps; j++) {
+                const struct dr_conv_tap *tap = &p->tap[j];
+                if (p->linear || tap->dx == dx) {
+                    const int at = tap->dy * p->tn * p->pw + tap->dx - dx;
+                    a->tap[a->taps++] = (unsigned)at << 8 | (unsigned)tap->weight;
+                }
+            }
+        }
+    }
+    a->strip[a->strips].first = a->taps;
+}
+
+static bool fill_wl(struct dr_wl *a, const struct dr_conv *c, enum dr_type t,
+                    const struct dr_conv_plan *p, const void *x, const void *w, const void *add,
+                    void *y) {
+    const int64_t bytes = dr_type_bytes(t), pixel = c->c * bytes, k = c->k * bytes;
+    const int width = (int)(128 / bytes);
+    bool ok = map_weights(&a->w, c, t, 128, w);
+    for (int f = 0; f < p->n_phases; f++) {
+        const struct dr_conv_phase *ph = &p->phase[f];
+        const int64_t size[] = {c->c, (p->w - ph->rx + c->sw - 1) / c->sw, p->n,
+                                (p->h - ph->ry + c->sh - 1) / c->sh};
+        ok = ok && map_turned(&a->x[f], t, (const char *)x + (ph->ry * p->w + ph->rx) * pixel, size,
+                              c->sw * pixel, c->sh * p->w * pixel, p->h * p->w * pixel,
+                              (int[]){width, p->pw, p->tn, p->ph});
+    }
+    const int64_t size[] = {c->k, p->wo, p->n, p->ho};
+    const int box[] = {width, p->pw, p->tn, p->th};
+    ok = ok && map_turned(&a->y, t, y, size, k, p->wo * k, p->ho * p->wo * k, box) &&
+         map_turned(&a->add, t, add ? add : y, size, k, p->wo * k, p->ho * p->wo * k, box);
+    a->k = (int)c->k, a->tn = p->tn, a->th = p->th, a->tw = p->tw;
+    a->tiles = (int)(p->m_tiles * p->k_tiles);
+    a->k_tiles = dr_divisor_of(p->k_tiles);
+    a->tiles_w = dr_divisor_of((p->wo + p->tw - 1) / p->tw);
+    a->tiles_h = dr_divisor_of((p->ho + p->th - 1) / p->th);
+    a->pieces = p->chunks / p->n_phases, a->half_piece = half_piece(c, t);
+    a->strip_stages = p->patches, a->slabs = p->slabs;
+    a->strip_bytes = (unsigned)(p->tn * p->ph * p->pw) * 128;
+    a->strip_stage = (a->strip_bytes + 1023) / 1024 * 1024;
+    a->out_bytes = (unsigned)(p->tn * p->th * p->pw) * 128;
+    a->out_stage = (unsigned)dr_conv_out_bytes(p->tile);
+    fill_strips(a, p);
+    return ok;
+}
+
+static int launch_wl(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
+                     const void *x, const void *w, const struct dr_epilogue *e, void *y,
+                     const struct dr_cuda *cuda, bool *done) {
+    struct dr_wl a;
+    memset(&a, 0, sizeof a);
+    *done = fill_wl(&a, c, t, p, x, w, e->add, y);
+    if (!*done) {
+        return 0;
+    }
+    a.e = *e;
+    const int blocks = a.tiles < cuda->sms ? a.tiles : cuda->sms;
+    return (t == DR_TYPE_F16 ? dr_conv_wl_f16
+            : t == DR_TYPE_BF16
+                ? dr_conv_wl_bf16
+                : dr_conv_wl_tf32)(&a, p->tile->pixels, p->shared_bytes, blocks, cuda->stream);
+}
+
 static bool aligned(const void *p) {
     return (uintptr_t)p % 16 == 0;
 }
@@ -214,7 +292,9 @@ int dr_cuda_conv_run(const struct dr_conv *c, enum dr_type t, const struct dr_co
     if (p->tile->kernel == DR_CONV_RS) {
         return launch_rs(c, t, p, x, w, e, y, workspace, cuda, done);
     }
-    return (p->tile->kernel == DR_CONV_WS ? launch_ws : launch_wa)(c, t, p, x, w, e, y, cuda, done);
+    return (p->tile->kernel == DR_CONV_WS   ? launch_ws
+            : p->tile->kernel == DR_CONV_WL ? launch_wl
+                                            : launch_wa)(c, t, p, x, w, e, y, cuda, done);
 }
 
 static int run_row(const struct dr_conv *c, enum dr_type t, int row, bool linear, const void *x,

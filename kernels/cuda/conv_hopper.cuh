@@ -75,19 +75,20 @@ __device__ __forceinline__ uint32_t turned_row(int warp, int lane) {
     const int pixel = (lane & 7) + (lane >> 4 << 3), eight = warp * 2 + (lane >> 3 & 1);
     return pixel * 128 + ((eight ^ (lane & 7)) << 4);
 }
-/* The sums of 64 filters by 128 pixels become such a buffer: acc[4 * j + 2 * h + i] is filter g + 8
- * * h, pixel 8 * j + 2 * t + i. `to` is this lane's row of the matrices that stmatrix turns. */
-template <typename T>
-__device__ __forceinline__ void finish_turned(const dr_epilogue &e, const float (&acc)[64],
+/* The sums of 64 filters by 2 * N pixels become such a buffer: acc[4 * j + 2 * h + i] is filter g +
+ * 8 * h, pixel 8 * j + 2 * t + i. `to` is this lane's row of the matrices that stmatrix turns; 16
+ * pixels a time are written, past the last where those are 8. */
+template <typename T, int N>
+__device__ __forceinline__ void finish_turned(const dr_epilogue &e, const float (&acc)[N],
                                               uint32_t to, const dr_column (&c)[2]) {
 #pragma unroll
-    for (int j = 0; j < 8; j++) {
-        uint32_t a[4] = {0, 0, 0, 0}, v[4];
+    for (int j = 0; j < (N + 4) / 8; j++) {
+        uint32_t a[4] = {0, 0, 0, 0}, v[4] = {0, 0, 0, 0};
         if (e.add) {
             ptx::load_matrices_turned(a, to + j * 2048);
         }
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 4 && 8 * j + 2 * i < N; i++) {
             const dr_column &col = c[i % 2];
             float2 r = make_float2(fmaf(acc[8 * j + 2 * i], col.scale, col.shift),
                                    fmaf(acc[8 * j + 2 * i + 1], col.scale, col.shift));
@@ -101,27 +102,28 @@ __device__ __forceinline__ void finish_turned(const dr_epilogue &e, const float 
     }
 }
 
-/* The same for floats: two buffers of 128 pixels by 32 filters, 128 bytes a pixel, swizzled. */
-__device__ __forceinline__ void finish_turned_floats(const dr_epilogue &e, const float (&acc)[64],
+/* The same for floats: a buffer of 2 * N pixels by 32 filters, 128 bytes a pixel, swizzled. This
+ * lane's filters in it are `filter` and filter + 8. Activations without branches: relu is max(v,
+ * 0), leaky relu max(v, v * slope). */
+template <int N>
+__device__ __forceinline__ void finish_turned_floats(const dr_epilogue &e, const float (&acc)[N],
                                                      uint32_t out, const dr_column (&c)[2],
-                                                     int warp, int lane) {
+                                                     int filter, int lane) {
+    const float least = e.act == 1 ? 0.0f : -INFINITY, slope = e.act == 4 ? DR_LEAKY_SLOPE : 1.0f;
+    const int pixel = lane % 4 * 2;
+    const uint32_t row = out + pixel * 128 + filter % 4 * 4, four = filter / 4;
+    const uint32_t at[4] = {row + ((four ^ pixel) << 4), row + 128 + ((four ^ (pixel + 1)) << 4),
+                            row + (((four + 2) ^ pixel) << 4),
+                            row + 128 + (((four + 2) ^ (pixel + 1)) << 4)};
 #pragma unroll
-    for (int i = 0; i < 64; i++) {
-        const int filter = warp * 16 + lane / 4 + i / 2 % 2 * 8;
-        const int pixel = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        const uint32_t at = out + filter / 32 * 16384 + pixel * 128 + filter % 4 * 4 +
-                            ((filter % 32 / 4 ^ (pixel & 7)) << 4);
+    for (int i = 0; i < N; i++) {
+        const uint32_t to = at[i % 4] + i / 4 * 1024;
         const dr_column &col = c[i / 2 % 2];
         float v = fmaf(acc[i], col.scale, col.shift);
         if (e.add) {
-            v += ptx::load_shared_float(at);
+            v += ptx::load_shared_float(to);
         }
-        if (e.act == 1) {
-            v = larger(v, 0.0f);
-        } else if (e.act == 4) {
-            v = leak(v);
-        }
-        ptx::store_shared_float(at, v);
+        ptx::store_shared_float(to, larger(larger(v, least), v * slope));
     }
 }
 } // namespace dr

@@ -93,6 +93,22 @@ struct dr_ws {
     int n;
     struct dr_divisor tiles_w, tiles_h;
 };
+/* What one column of the filter reads of one phase of the stride (or, `wide`, what a phase's taps
+ * read): boxes of phase `phase` at column x, row y from the tile; its first tap. */
+struct dr_strip {
+    int phase, x, y, first;
+};
+/* Parameters of conv_wl.cuh. */
+struct dr_wl {
+    CUtensorMap x[DR_CONV_PHASES], w, y, add; /* x, y, add: 4-D [h, n, w, c] */
+    struct dr_epilogue e;
+    int k, tn, th, tw, tiles, taps;
+    struct dr_divisor k_tiles, tiles_w, tiles_h;
+    int strips, pieces, half_piece, strip_stages, slabs;
+    unsigned strip_bytes, strip_stage, out_bytes, out_stage;
+    struct dr_strip strip[DR_CONV_TAPS + 1]; /* the last: where taps end */
+    unsigned tap[DR_CONV_TAPS];              /* pixels into the strip << 8 | index in filter */
+};
 /* `blocks`: of the grid; any number gives the same bits (WS: at least k_tiles / 2). */
 int dr_conv_rs_f16(const struct dr_rs *p, const struct dr_conv_tile *tile, int shared_bytes,
                    int blocks, dr_stream s);
@@ -100,6 +116,9 @@ int dr_conv_rs_bf16(const struct dr_rs *p, const struct dr_conv_tile *tile, int 
                     int blocks, dr_stream s);
 int dr_conv_rs_tf32(const struct dr_rs *p, const struct dr_conv_tile *tile, int shared_bytes,
                     int blocks, dr_stream s);
+int dr_conv_wl_f16(const struct dr_wl *p, int pixels, int shared_bytes, int blocks, dr_stream s);
+int dr_conv_wl_bf16(const struct dr_wl *p, int pixels, int shared_bytes, int blocks, dr_stream s);
+int dr_conv_wl_tf32(const struct dr_wl *p, int pixels, int shared_bytes, int blocks, dr_stream s);
 int dr_conv_ws(const struct dr_ws *p, enum dr_type t, int shared_bytes, int blocks, dr_stream s);
 int dr_conv_wa(const struct dr_wa *p, enum dr_type t, int shared_bytes, int blocks, dr_stream s);
 /* to [c, taps, k] = w [k, taps, c] with the taps in the other order: the weights of the forward

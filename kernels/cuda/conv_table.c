@@ -14,6 +14,7 @@ enum {
     BOX = 256,                /* a tensor map's most, each way */
     SLABS_LEAST = 3,          /* stages of weights */
     LAUNCH_CLOCKS = 4000,     /* start, first loads, last stores */
+    LINE_CLOCKS = 1500,       /* the same of WL, which stores while it goes on */
     TILE_CLOCKS = 3000,       /* a tile's stores, and filling the pipeline again */
     CUT_CLOCKS = 1000,        /* of a tile that is cut, beside moving its sums */
     TILE_PARTS = 8,           /* of a tile, on average at most */
@@ -23,32 +24,44 @@ enum {
 #define MEMORY_BYTES_US 4.0e6 /* DRAM */
 
 static const struct dr_conv_tile table[] = {
-    {"ws 128x64", 90, DR_CONV_WS, 64, 2, true, false, 0, 0.95,
+    {"ws 128x64", 90, DR_CONV_WS, 64, 2, 0, true, false, 0, 0.95,
      "64 channels: weights stay in registers, so shared memory feeds one operand alone"},
-    {"wa 256x64 any", 90, DR_CONV_WA, 64, 2, false, false, 0, 0.90,
+    {"wa 256x64 any", 90, DR_CONV_WA, 64, 2, 0, false, false, 0, 0.90,
      "large images and few filters: each fragment of weights meets 256 pixels"},
-    {"rs 128x128", 90, DR_CONV_RS, 128, 2, true, false, 0, 0.95,
+    {"rs 128x128", 90, DR_CONV_RS, 128, 2, 0, true, false, 0, 0.95,
      "few tiles: the smaller loss in the last wave"},
-    {"rs 128x128 cut", 90, DR_CONV_RS, 128, 2, true, true, SMS, 0.95,
+    {"rs 128x128 cut", 90, DR_CONV_RS, 128, 2, 0, true, true, SMS, 0.95,
      "a last wave that would be nearly empty"},
-    {"rs 192x128", 90, DR_CONV_RS, 128, 3, true, false, 0, 0.95,
+    {"rs 192x128", 90, DR_CONV_RS, 128, 3, 0, true, false, 0, 0.95,
      "three warpgroups share the weights, and hide each other's waits"},
-    {"rs 192x128 cut", 90, DR_CONV_RS, 128, 3, true, true, SMS, 0.95,
+    {"rs 192x128 cut", 90, DR_CONV_RS, 128, 3, 0, true, true, SMS, 0.95,
      "a last wave that would be nearly empty"},
-    {"rs 128x64", 90, DR_CONV_RS, 64, 2, true, false, 0, 0.70,
+    {"rs 128x64", 90, DR_CONV_RS, 64, 2, 0, true, false, 0, 0.70,
      "at most 64 filters, channels that WS does not take"},
-    {"rs 128x128 any", 90, DR_CONV_RS, 128, 2, false, false, 0, 0.92, "any filter and stride"},
-    {"rs 128x128 any cut", 90, DR_CONV_RS, 128, 2, false, true, SMS, 0.92,
+    {"rs 128x128 any", 90, DR_CONV_RS, 128, 2, 0, false, false, 0, 0.92, "any filter and stride"},
+    {"rs 128x128 any cut", 90, DR_CONV_RS, 128, 2, 0, false, true, SMS, 0.92,
      "a last wave that would be nearly empty"},
-    {"rs 192x128 any", 90, DR_CONV_RS, 128, 3, false, false, 0, 0.92, "any filter and stride"},
-    {"rs 192x128 any cut", 90, DR_CONV_RS, 128, 3, false, true, SMS, 0.92,
+    {"rs 192x128 any", 90, DR_CONV_RS, 128, 3, 0, false, false, 0, 0.92, "any filter and stride"},
+    {"rs 192x128 any cut", 90, DR_CONV_RS, 128, 3, 0, false, true, SMS, 0.92,
      "a last wave that would be nearly empty"},
-    {"rs 128x256 any", 90, DR_CONV_RS, 256, 2, false, false, 0, 0.85,
+    {"rs 128x256 any", 90, DR_CONV_RS, 256, 2, 0, false, false, 0, 0.85,
      "many filters: each fragment of pixels meets 256, and shared memory rests"},
-    {"rs 128x256 any cut", 90, DR_CONV_RS, 256, 2, false, true, SMS, 0.85,
+    {"rs 128x256 any cut", 90, DR_CONV_RS, 256, 2, 0, false, true, SMS, 0.85,
      "a last wave that would be nearly empty"},
-    {"rs 128x64 any", 90, DR_CONV_RS, 64, 2, false, false, 0, 0.65, "at most 64 filters"},
-    {"small", 90, DR_CONV_SMALL, 0, 3, false, false, 0, 0.60,
+    {"wl 104x128", 90, DR_CONV_WL, 128, 2, 104, false, false, 0, 0.90,
+     "few and small images: all of a small batch in one wave"},
+    {"wl 128x128", 90, DR_CONV_WL, 128, 2, 128, false, false, 0, 0.90, "few outputs"},
+    {"wl 160x128", 90, DR_CONV_WL, 128, 2, 160, false, false, 0, 0.90, "middle-sized tiles"},
+    {"wl 200x128", 90, DR_CONV_WL, 128, 2, 200, false, false, 0, 0.90,
+     "images of 7, 10, 14 or 20 pixels a side"},
+    {"wl 240x128", 90, DR_CONV_WL, 128, 2, 240, false, false, 0, 0.90,
+     "images of 26 to 60 pixels a side"},
+    {"wl 256x128", 90, DR_CONV_WL, 128, 2, 256, false, false, 0, 0.90,
+     "many outputs: the most pixels that one product takes"},
+    {"wl 288x128", 90, DR_CONV_WL, 128, 2, 288, false, false, 0, 0.90,
+     "few images: twice 144, two of 12 x 12 pixels"},
+    {"rs 128x64 any", 90, DR_CONV_RS, 64, 2, 0, false, false, 0, 0.65, "at most 64 filters"},
+    {"small", 90, DR_CONV_SMALL, 0, 3, 0, false, false, 0, 0.60,
      "1 to 8 channels, a first layer: too few for boxes of 128 bytes"},
 };
 
@@ -243,6 +256,40 @@ static double time_us(const struct dr_conv *c, enum dr_type t, double clocks) {
     return busy > memory ? busy : memory;
 }
 
+/* Whether tap i is the first of its column in its phase: then a strip begins (conv_wl.cuh). */
+bool dr_conv_strip_begins(const struct dr_conv_plan *p, const struct dr_conv_phase *f, int i) {
+    for (int j = f->first; j < i; j++) {
+        if (p->linear || p->tap[j].dx == p->tap[i].dx) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int dr_conv_out_bytes(const struct dr_conv_tile *r) {
+    const int blocks = r->pixels > 256 ? 2 : 1;
+    return (r->pixels / blocks + 15) / 16 * 16 * blocks * ROW_BYTES;
+}
+
+/* A tile of WL: its products, or bringing its strips and weights, if that is longer. */
+static double line_clocks(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *r,
+                          const struct dr_conv_plan *p) {
+    const int64_t width = ROW_BYTES / dr_type_bytes(t), pieces = ceil_div(c->c, width);
+    const bool half = c->c % width != 0 && c->c % width <= width / 2;
+    const double depth = 4.0 * ((double)pieces - (half ? 0.5 : 0.0));
+    int strips = 0;
+    for (int f = 0; f < p->n_phases; f++) {
+        for (int i = p->phase[f].first; i < p->phase[f].first + p->phase[f].taps; i++) {
+            strips += dr_conv_strip_begins(p, &p->phase[f], i);
+        }
+    }
+    const double taps = (double)(c->kh * c->kw);
+    const double compute = taps * depth * r->pixels / r->share;
+    const double load = (double)pieces * ROW_BYTES / LOAD_BYTES_PER_CLOCK *
+                        (strips * (double)(p->tn * p->ph * p->pw) + taps * r->columns);
+    return (compute > load ? compute : load) + LINE_CLOCKS;
+}
+
 static double cost_us(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *r,
                       const struct dr_conv_plan *p) {
     const int64_t tiles = p->m_tiles * p->k_tiles;
@@ -252,6 +299,8 @@ static double cost_us(const struct dr_conv *c, enum dr_type t, const struct dr_c
     } else if (r->kernel == DR_CONV_WA) { /* 256 pixels a warpgroup: as a tile of 256 filters */
         clocks += (double)ceil_div(ceil_div(p->m_tiles, 2) * p->k_tiles, SMS) *
                   (p->chunks * chunk_clocks(c, t, r, p) + TILE_CLOCKS);
+    } else if (r->kernel == DR_CONV_WL) {
+        clocks += (double)ceil_div(tiles, SMS) * line_clocks(c, t, r, p);
     } else {
         const double chunk = chunk_clocks(c, t, r, p);
         const double unit = chunk * p->chunks / p->units;
@@ -360,6 +409,48 @@ static bool plan_rs(const struct dr_conv *c, enum dr_type t, const struct dr_con
     return true;
 }
 
+/* WL: the tile of at most r->pixels outputs that takes the fewest waves, then brings the least,
+ * then has the longest rows. */
+static bool plan_wl(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *r,
+                    bool wide, struct dr_conv_plan *p) {
+    const int64_t slab = (int64_t)r->columns * ROW_BYTES, k_tiles = ceil_div(c->k, r->columns);
+    const int64_t room = SHARED_BYTES - 1024 - 512 - 2 * dr_conv_out_bytes(r);
+    int rows, columns;
+    int64_t best = INT64_MAX, best_patch = INT64_MAX;
+    reach(p, &rows, &columns);
+    if (c->k <= 64 || (wide && columns == 0)) {
+        return false;
+    }
+    p->linear = wide, p->k_tiles = k_tiles;
+    for (int64_t tw = wide ? p->wo : 1; tw <= least(p->wo, r->pixels); tw++) {
+        const int64_t pw = wide ? tw + columns : tw;
+        for (int64_t th = 1; th <= least(r->pixels / pw, p->ho) && th + rows <= BOX; th++) {
+            const int64_t tn = least(least(r->pixels / (pw * th), p->n), BOX);
+            const int64_t tiles = ceil_div(p->wo, tw) * ceil_div(p->ho, th) * ceil_div(p->n, tn);
+            const int64_t patch = ceil_div(pw * (th + rows) * tn * ROW_BYTES, 1024) * 1024;
+            if (pw > BOX || 2 * patch + SLABS_LEAST * slab > room || tiles >= INT32_MAX / k_tiles) {
+                continue;
+            }
+            const int64_t waves = ceil_div(tiles * k_tiles, SMS);
+            if (waves < best || (waves == best && patch <= best_patch)) {
+                best = waves, best_patch = patch, p->m_tiles = tiles;
+                p->tn = (int)tn, p->th = (int)th, p->tw = (int)tw;
+                p->ph = (int)th + rows, p->pw = (int)pw;
+            }
+        }
+    }
+    if (best == INT64_MAX) {
+        return false;
+    }
+    p->chunks = p->n_phases * (int)ceil_div(c->c * dr_type_bytes(t), ROW_BYTES);
+    p->patches = 2, p->slabs = (int)least(8, (room - 2 * best_patch) / slab);
+    while (p->patches < 4 && (p->patches + 1) * best_patch + p->slabs * slab <= room) {
+        p->patches++;
+    }
+    p->shared_bytes = (int)(SHARED_BYTES - room + p->patches * best_patch + p->slabs * slab);
+    return true;
+}
+
 bool dr_cuda_conv_plan(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *tile,
                        bool linear, struct dr_conv_plan *out) {
     const bool three = c->kh == 3 && c->kw == 3 && c->sh == 1 && c->sw == 1;
@@ -377,6 +468,7 @@ bool dr_cuda_conv_plan(const struct dr_conv *c, enum dr_type t, const struct dr_
     p.n = f.n, p.h = f.h, p.w = f.w, p.ho = f.ho, p.wo = f.wo;
     if (!cut_phases(&f, &p) || !(tile->kernel == DR_CONV_WS   ? plan_ws(&f, t, linear, &p)
                                  : tile->kernel == DR_CONV_WA ? plan_wa(&f, t, linear, &p)
+                                 : tile->kernel == DR_CONV_WL ? plan_wl(&f, t, tile, linear, &p)
                                                               : plan_rs(&f, t, tile, linear, &p))) {
         return false;
     }

@@ -15,6 +15,7 @@ enum dr_conv_kernel {
     DR_CONV_WS,    /* weights in registers, conv_ws.cu */
     DR_CONV_WA,    /* weights through registers, conv_wa.cu */
     DR_CONV_RS,    /* pixels in registers, conv_rs.cuh */
+    DR_CONV_WL,    /* weights through registers, pixels in a line, conv_wl.cuh */
     DR_CONV_SMALL, /* 1 to 8 channels, conv_small.cu; of a plan it needs the tile alone */
 };
 
@@ -28,7 +29,8 @@ struct dr_conv_tile {
     const char *name; /* as plans print it */
     int arch;         /* 90: sm_90a */
     enum dr_conv_kernel kernel;
-    int columns, groups; /* filters of a tile; consumer warpgroups, 64 pixels each */
+    int columns, groups; /* filters of a tile; consumer warpgroups, 64 pixels each (WL: filters) */
+    int pixels;          /* of a tile of WL */
     bool three;          /* 3x3 filters of stride 1 alone, taps unrolled */
     bool split;          /* tiles are cut where `parts` equal shares of the work end */
     int parts;
@@ -53,7 +55,7 @@ struct dr_conv_plan {
     struct dr_conv_phase phase[DR_CONV_PHASES];
     struct dr_conv_tap tap[DR_CONV_TAPS];
     /* A tile is tn images x th rows x tw columns of outputs, or (linear) consecutive outputs. Its
-     * patch is tn * ph rows of pw pixels, 128 bytes of channels each. */
+     * patch is tn * ph rows of pw pixels, 128 bytes of channels each. WL: linear tiles are wide. */
     bool linear;
     int tn, th, tw, ph, pw;
     int64_t m_tiles, k_tiles;
@@ -75,6 +77,10 @@ bool dr_cuda_conv_pick(const struct dr_conv *c, enum dr_type t, int arch, int64_
 const struct dr_conv_tile *dr_cuda_conv_tiles(int *n);
 bool dr_cuda_conv_plan(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *tile,
                        bool linear, struct dr_conv_plan *out);
+/* Of WL: whether tap i of phase f begins a strip, and the bytes of a warpgroup's outputs' buffer.
+ */
+bool dr_conv_strip_begins(const struct dr_conv_plan *p, const struct dr_conv_phase *f, int i);
+int dr_conv_out_bytes(const struct dr_conv_tile *r);
 #ifdef __cplusplus
 }
 #endif

@@ -265,7 +265,8 @@ __device__ __forceinline__ void store(const dr_wa &p, consumer &s, const float (
             }
         }
         if constexpr (FLOATS) {
-            finish_turned_floats(p.e, acc[turn], out, c, warp, s.lane);
+            finish_turned_floats(p.e, acc[turn], out + warp / 2 * BLOCK, c,
+                                 warp % 2 * 16 + s.lane / 4, s.lane);
         } else {
             finish_turned<T>(p.e, acc[0], out + turned_row(warp, s.lane), c);
             finish_turned<T>(p.e, acc[1], out + BLOCK + turned_row(warp, s.lane), c);

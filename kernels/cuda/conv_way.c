@@ -80,7 +80,10 @@ static void by_rows(const struct dr_conv *c, enum dr_type t, const char *form,
                                   .workspace_bytes = p.workspace_bytes,
                                   .us = p.us};
         snprintf(w->name, sizeof w->name, "im2win %s %s%s%s", type_name(t, true), form,
-                 row[i / 2].name, i % 2 ? " lines" : "");
+                 row[i / 2].name,
+                 i % 2 == 0                        ? ""
+                 : row[i / 2].kernel == DR_CONV_WL ? " wide"
+                                                   : " lines");
     }
 }
 
@@ -186,9 +189,9 @@ uint64_t dr_cuda_conv_ways_hash(void) {
     uint64_t h = mixed(0xcbf29ce484222325u, "generic");
     for (int i = 0; i < rows; i++) {
         char text[160];
-        snprintf(text, sizeof text, "\n%s %d %d %d %d %d %d %d", row[i].name, row[i].arch,
-                 (int)row[i].kernel, row[i].columns, row[i].groups, row[i].three, row[i].split,
-                 row[i].parts);
+        snprintf(text, sizeof text, "\n%s %d %d %d %d %d %d %d %d", row[i].name, row[i].arch,
+                 (int)row[i].kernel, row[i].columns, row[i].groups, row[i].pixels, row[i].three,
+                 row[i].split, row[i].parts);
         h = mixed(h, text);
     }
     return h;

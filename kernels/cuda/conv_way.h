@@ -26,7 +26,7 @@ enum {
     DR_CONV_FIRST_TILE /* row i of the tile table: + 2 * i, + 1 if tiles are consecutive outputs */
 };
 enum dr_conv_pass { DR_CONV_FPROP, DR_CONV_DGRAD, DR_CONV_WGRAD };
-enum { DR_CONV_WAYS = 40 };
+enum { DR_CONV_WAYS = 48 };
 struct dr_conv_way {
     int way;
     char name[64]; /* "im2win fp16 rs 128x128", the same for the same bits */

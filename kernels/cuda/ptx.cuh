@@ -236,27 +236,33 @@ static __device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t
  * holds d[4j + i] = (16w + g + i / 2 * 8, 8j + 2t + i % 2). */
 template <typename T, int N> struct product;
 
-#define DR_OUT8(d, i)                                                                              \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
-        "+f"(d[i + 6]), "+f"(d[i + 7])
+#define DR_OUT4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define DR_OUT8(d, i) DR_OUT4(d, i), DR_OUT4(d, i + 4)
 #define DR_OUT16(d, i) DR_OUT8(d, i), DR_OUT8(d, i + 8)
 #define DR_OUT24(d, i) DR_OUT16(d, i), DR_OUT8(d, i + 16)
 #define DR_OUT32(d, i) DR_OUT16(d, i), DR_OUT16(d, i + 16)
 #define DR_OUT48(d, i) DR_OUT32(d, i), DR_OUT16(d, i + 32)
+#define DR_OUT52(d, i) DR_OUT48(d, i), DR_OUT4(d, i + 48)
 #define DR_OUT64(d, i) DR_OUT32(d, i), DR_OUT32(d, i + 32)
+#define DR_OUT72(d, i) DR_OUT64(d, i), DR_OUT8(d, i + 64)
+#define DR_OUT80(d, i) DR_OUT64(d, i), DR_OUT16(d, i + 64)
+#define DR_OUT100(d, i) DR_OUT52(d, i), DR_OUT48(d, i + 52)
+#define DR_OUT120(d, i) DR_OUT72(d, i), DR_OUT48(d, i + 72)
 #define DR_OUT128(d, i) DR_OUT64(d, i), DR_OUT64(d, i + 64)
 #define DR_D16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define DR_D24 DR_D16 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define DR_D32 DR_D24 ",%24,%25,%26,%27,%28,%29,%30,%31"
 #define DR_D48 DR_D32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define DR_D64                                                                                     \
-    DR_D32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52," \
-           "%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define DR_D128                                                                                    \
-    DR_D64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84," \
-           "%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104," \
-           "%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121," \
-           "%122,%123,%124,%125,%126,%127"
+#define DR_D52 DR_D48 ",%48,%49,%50,%51"
+#define DR_D64 DR_D52 ",%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define DR_D72 DR_D64 ",%64,%65,%66,%67,%68,%69,%70,%71"
+#define DR_D80 DR_D72 ",%72,%73,%74,%75,%76,%77,%78,%79"
+#define DR_D100                                                                                    \
+    DR_D80 ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99"
+#define DR_D120                                                                                    \
+    DR_D100 ",%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115"     \
+            ",%116,%117,%118,%119"
+#define DR_D128 DR_D120 ",%120,%121,%122,%123,%124,%125,%126,%127"
 #if DR_HOPPER
 #define DR_RS(N, KIND, D, A, B, KEEP, TAIL, ...)                                                   \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " KEEP ", 0;\n"                                 \
@@ -279,7 +285,14 @@ template <typename T, int N> struct product;
     DR_PRODUCT(T, 48, KIND, DR_D24, DR_OUT24(d, 0), "%24,%25,%26,%27", "%28", "%29", TAIL)         \
     DR_PRODUCT(T, 64, KIND, DR_D32, DR_OUT32(d, 0), "%32,%33,%34,%35", "%36", "%37", TAIL)         \
     DR_PRODUCT(T, 96, KIND, DR_D48, DR_OUT48(d, 0), "%48,%49,%50,%51", "%52", "%53", TAIL)         \
+    DR_PRODUCT(T, 104, KIND, DR_D52, DR_OUT52(d, 0), "%52,%53,%54,%55", "%56", "%57", TAIL)        \
     DR_PRODUCT(T, 128, KIND, DR_D64, DR_OUT64(d, 0), "%64,%65,%66,%67", "%68", "%69", TAIL)        \
+    DR_PRODUCT(T, 144, KIND, DR_D72, DR_OUT72(d, 0), "%72,%73,%74,%75", "%76", "%77", TAIL)        \
+    DR_PRODUCT(T, 160, KIND, DR_D80, DR_OUT80(d, 0), "%80,%81,%82,%83", "%84", "%85", TAIL)        \
+    DR_PRODUCT(T, 200, KIND, DR_D100, DR_OUT100(d, 0), "%100,%101,%102,%103", "%104", "%105",      \
+               TAIL)                                                                               \
+    DR_PRODUCT(T, 240, KIND, DR_D120, DR_OUT120(d, 0), "%120,%121,%122,%123", "%124", "%125",      \
+               TAIL)                                                                               \
     DR_PRODUCT(T, 256, KIND, DR_D128, DR_OUT128(d, 0), "%128,%129,%130,%131", "%132", "%133", TAIL)
 DR_PRODUCTS(f16, "k16.f32.f16.f16", ", 0")
 DR_PRODUCTS(bf16, "k16.f32.bf16.bf16", ", 0")
@@ -288,18 +301,29 @@ DR_PRODUCTS(tf32, "k8.f32.tf32.tf32", "")
 #undef DR_PRODUCT
 #undef DR_RS
 #undef DR_D128
+#undef DR_D120
+#undef DR_D100
+#undef DR_D80
+#undef DR_D72
 #undef DR_D64
+#undef DR_D52
 #undef DR_D48
 #undef DR_D32
 #undef DR_D24
 #undef DR_D16
 #undef DR_OUT128
+#undef DR_OUT120
+#undef DR_OUT100
+#undef DR_OUT80
+#undef DR_OUT72
 #undef DR_OUT64
+#undef DR_OUT52
 #undef DR_OUT48
 #undef DR_OUT32
 #undef DR_OUT24
 #undef DR_OUT16
 #undef DR_OUT8
+#undef DR_OUT4
 
 } // namespace ptx
 } // namespace dr

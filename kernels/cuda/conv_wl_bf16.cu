@@ -1,0 +1,7 @@
+/* The kernels of conv_wl.cuh for bf16. */
+#include "kernels/cuda/conv_wl.cuh"
+
+extern "C" int dr_conv_wl_bf16(const struct dr_wl *p, int pixels, int shared_bytes, int blocks,
+                               dr_stream s) {
+    return dr::wl::launch_tile<dr::ptx::bf16>(p, pixels, shared_bytes, blocks, s);
+}
