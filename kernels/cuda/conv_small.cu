@@ -241,8 +241,7 @@ __device__ __forceinline__ void multiplier(const small &p, const memory &m, int 
 }
 
 template <class T, int N, int J>
-__global__ void __launch_bounds__(THREADS, 1)
-    small_kernel(const __grid_constant__ small p, const void *x, const void *w, void *y) {
+__global__ void __launch_bounds__(THREADS, 1) small_kernel(const __grid_constant__ small p) {
 #if DR_HOPPER
     extern __shared__ __align__(128) uint8_t shared[];
     const memory m = layout<N, J>(p, shared);
@@ -254,27 +253,33 @@ __global__ void __launch_bounds__(THREADS, 1)
             ptx::barrier_init(m.empty + 8 * i, MULTIPLIERS * 4);
         }
     }
-    for (int i = threadIdx.x; i < N && k0 + i < p.k; i += THREADS) {
-        const dr_column c = dr_column_of(p.e, k0 + i);
-        m.scale[i] = c.scale, m.shift[i] = c.shift;
-    }
-    pack_filters<T, N, J>(p, w, k0, shared);
-    ptx::fence_shared();
     __syncthreads();
+    ptx::let_next_kernel_begin();
+    ptx::wait_for_kernel_before();
     if (threadIdx.x < 128 * FILLERS) { /* 640 threads have 96 registers each */
         ptx::registers_down<72>();
-        filler<T>(p, m, first, step, x);
-    } else {
+        filler<T>(p, m, first, step, p.x);
+    } else { /* the filters are packed while the first tile is filled */
         ptx::registers_up<112>();
-        multiplier<T, N, J>(p, m, first, step, k0, y);
+        const int thread = threadIdx.x - 128 * FILLERS;
+        for (int i = thread; i < N && k0 + i < p.k; i += 128 * MULTIPLIERS) {
+            const dr_column c = dr_column_of(p.e, k0 + i);
+            m.scale[i] = c.scale, m.shift[i] = c.shift;
+        }
+        pack_filters<T, N, J>(p, p.filters, k0, thread, shared);
+        ptx::fence_shared();
+        ptx::sync_threads(1, 128 * MULTIPLIERS);
+        multiplier<T, N, J>(p, m, first, step, k0, p.y);
     }
 #endif
 }
 
 /* ---- launch ---- */
 
-small small_of(const dr_conv *c, const dr_small &d, const dr_epilogue &e) {
+small small_of(const dr_conv *c, const dr_small &d, const void *x, const void *w,
+               const dr_epilogue &e, void *y) {
     small p = {};
+    p.x = x, p.filters = w, p.y = y;
     p.h = (int)c->h, p.w = (int)c->w, p.c = (int)c->c, p.k = (int)c->k;
     p.kh = (int)c->kh, p.kw = (int)c->kw, p.sh = (int)c->sh, p.sw = (int)c->sw;
     p.pt = (int)c->pt, p.pl = (int)c->pl;
@@ -293,37 +298,29 @@ struct choice {
     small p;
 };
 
-template <class T, int N, int J>
-int launch(const choice &ch, const void *x, const void *w, void *y, const dr_cuda *cuda) {
-    const cudaError_t e = cudaFuncSetAttribute(
-        small_kernel<T, N, J>, cudaFuncAttributeMaxDynamicSharedMemorySize, ch.d.shared_bytes);
-    if (e != cudaSuccess) {
-        return (int)e;
-    }
+template <class T, int N, int J> int launch(const choice &ch, const dr_cuda *cuda) {
     const int share = std::max(cuda->sms / ch.p.tiles_k, 1); /* blocks for each tile of filters */
     const int grid = std::min(share, ch.p.tiles) * ch.p.tiles_k;
-    small_kernel<T, N, J><<<grid, THREADS, ch.d.shared_bytes, cuda->stream>>>(ch.p, x, w, y);
-    return (int)cudaGetLastError();
+    return launch_early(small_kernel<T, N, J>, ch.p, grid, THREADS, ch.d.shared_bytes,
+                        cuda->stream);
 }
-template <class T, int N>
-int launch_j(const choice &ch, const void *x, const void *w, void *y, const dr_cuda *cuda) {
+template <class T, int N> int launch_j(const choice &ch, const dr_cuda *cuda) {
     if constexpr (std::is_same_v<T, ptx::tf32>) {
         if (ch.d.steps > 3) {
-            return (ch.d.steps == 4 ? launch<T, N, 4> : launch<T, N, 5>)(ch, x, w, y, cuda);
+            return (ch.d.steps == 4 ? launch<T, N, 4> : launch<T, N, 5>)(ch, cuda);
         }
     }
     return (ch.d.steps == 1   ? launch<T, N, 1>
             : ch.d.steps == 2 ? launch<T, N, 2>
-                              : launch<T, N, 3>)(ch, x, w, y, cuda);
+                              : launch<T, N, 3>)(ch, cuda);
 }
-template <class T>
-int launch_n(const choice &ch, const void *x, const void *w, void *y, const dr_cuda *cuda) {
+template <class T> int launch_n(const choice &ch, const dr_cuda *cuda) {
     constexpr int MIDDLE = std::is_same_v<T, ptx::tf32> ? 48 : 64;
     constexpr int MOST = std::is_same_v<T, ptx::tf32> ? 64 : 96;
     const int n = ch.d.columns;
-    return n == 32       ? launch_j<T, 32>(ch, x, w, y, cuda)
-           : n == MIDDLE ? launch_j<T, MIDDLE>(ch, x, w, y, cuda)
-                         : launch_j<T, MOST>(ch, x, w, y, cuda);
+    return n == 32       ? launch_j<T, 32>(ch, cuda)
+           : n == MIDDLE ? launch_j<T, MIDDLE>(ch, cuda)
+                         : launch_j<T, MOST>(ch, cuda);
 }
 
 } // namespace
@@ -338,8 +335,8 @@ extern "C" int dr_cuda_conv_small(const struct dr_conv *c, enum dr_type t, const
     if (!dr_cuda_conv_small_plan(c, t, cuda->sms, &ch.d)) {
         return (int)cudaErrorInvalidValue;
     }
-    ch.p = small_of(c, ch.d, *e);
+    ch.p = small_of(c, ch.d, x, w, *e, y);
     return (t == DR_TYPE_F32   ? launch_n<ptx::tf32>
             : t == DR_TYPE_F16 ? launch_n<ptx::f16>
-                               : launch_n<ptx::bf16>)(ch, x, w, y, cuda);
+                               : launch_n<ptx::bf16>)(ch, cuda);
 }

@@ -17,6 +17,8 @@ __device__ __forceinline__ uint32_t operator/(uint32_t n, const dr_divisor &d) {
 }
 
 struct small {
+    const void *x, *filters;
+    void *y;
     int h, w, c, k, kh, kw, sh, sw, pt, pl;
     dr_divisor ho, wo;
     dr_divisor span; /* rows of the buffer's numbering that an image takes: see row_of */
@@ -130,14 +132,16 @@ template <class T> __device__ __forceinline__ int filter_of(int n) {
     return n / SET * SET + n % 8 / 2 * V + n % SET / 8 * 2 + n % 2;
 }
 
-/* B: [step][half of the step's depth][n][16 bytes], the layout without a swizzle. */
+/* B: [step][half of the step's depth][n][16 bytes], the layout without a swizzle. By the threads
+ * that multiply, `thread` of them. */
 template <class T, int N, int J>
-__device__ void pack_filters(const small &p, const void *w, int k0, uint8_t *to) {
+__device__ void pack_filters(const small &p, const void *w, int k0, int thread, uint8_t *to) {
     using bits = std::conditional_t<std::is_same_v<T, ptx::tf32>, float, uint16_t>;
     constexpr int V = form<T>::B_ROW;
     const bits *const from = static_cast<const bits *>(w);
     const int size = p.kh * p.kw * p.c;
-    for (int i = threadIdx.x; i < p.rows * J * 2 * N; i += THREADS) {
+#pragma unroll 2
+    for (int i = thread; i < p.rows * J * 2 * N; i += 128 * MULTIPLIERS) {
         const int n = i % N, half = i / N % 2, step = i / N / 2;
         const int k = k0 + filter_of<T>(n);
         alignas(16) bits v[V];
