@@ -30,6 +30,10 @@ dr_conv random_shape(int t) {
         c.c = one_of({16, 24, 32, 40, 64, 64, 64, 72, 96, 128, 136, 192, 256});
         const bool few = below(4) == 0; /* a first layer */
         c.k = 8 * (1 + below(below(3) ? 20 : 48));
+        if (t == DR_TYPE_F32) { /* which copies move in fours */
+            c.c += below(4) ? 0 : 4;
+            c.k -= below(4) ? 0 : 4;
+        }
         c.kh = form < 3 ? 3 : form == 3 ? 1 : 1 + below(7);
         c.kw = form < 3 ? 3 : form == 3 ? 1 : 1 + below(7);
         c.sh = form < 2 ? 1 : 1 + below(2);

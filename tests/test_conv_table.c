@@ -70,6 +70,7 @@ static void check_plan(const struct dr_conv *c, enum dr_type t, const struct dr_
     const int64_t outputs = p->n * p->ho * p->wo;
     const int pixels = p->tile->kernel == DR_CONV_RS   ? 64 * p->tile->groups
                        : p->tile->kernel == DR_CONV_WA ? 256
+                       : p->tile->kernel == DR_CONV_WK ? 112
                                                        : 128;
     cr_expect_eq(outputs, c->n * c->ho * c->wo);
     cr_expect(p->m_tiles * pixels >= outputs);
@@ -165,5 +166,49 @@ Test(conv_table, first_layers) {
         c.dw = 2; /* which it does not take */
         struct dr_conv_plan p;
         cr_expect_not(dr_cuda_conv_pick(&c, DR_TYPE_F16, 90, 0, &p));
+    }
+}
+
+/* Who keeps the weights of 64 channels: halves in registers, tf32 in shared memory where they fit
+ * beside four patches of (14 + rows) x (8 + columns) pixels, 128 bytes each: 3x3, 4x4 for half of
+ * the channels. */
+Test(conv_table, sixty_four_channels) {
+    static const struct {
+        int h, c, k, kernel, pad;
+        bool fits;
+        int64_t tiles; /* of 14 x 8, in 128 images */
+    } shape[] = {{112, 64, 128, 3, 0, true, 128 * 8 * 14},
+                 {56, 64, 64, 3, 0, true, 128 * 4 * 7},
+                 {56, 64, 64, 3, 1, true, 128 * 4 * 7},
+                 {30, 36, 4, 3, 0, true, 128 * 2 * 4},
+                 {59, 32, 64, 4, 0, true, 128 * 4 * 7},
+                 {112, 68, 128, 3, 0, false, 0},
+                 {59, 36, 64, 4, 0, false, 0},
+                 {60, 32, 64, 5, 0, false, 0}};
+    int rows;
+    const struct dr_conv_tile *tile = dr_cuda_conv_tiles(&rows);
+    while (tile->kernel != DR_CONV_WK) {
+        tile++;
+    }
+    for (int i = 0; i < (int)(sizeof shape / sizeof *shape); i++) {
+        const int o = shape[i].h + 2 * shape[i].pad - shape[i].kernel + 1;
+        struct dr_conv c = {.n = 128, .h = shape[i].h, .w = shape[i].h, .c = shape[i].c};
+        c.k = shape[i].k, c.kh = c.kw = shape[i].kernel, c.ho = c.wo = o;
+        c.sh = c.sw = c.dh = c.dw = c.groups = 1;
+        c.pt = c.pl = c.pb = c.pr = shape[i].pad;
+        struct dr_conv_plan p;
+        cr_expect_eq(dr_cuda_conv_plan(&c, DR_TYPE_F32, tile, false, &p), shape[i].fits, "%d", i);
+        cr_expect(!shape[i].fits || p.m_tiles == shape[i].tiles, "%d: %d", i, (int)p.m_tiles);
+        cr_expect_not(dr_cuda_conv_plan(&c, DR_TYPE_F32, tile, true, &p));
+        cr_expect_not(dr_cuda_conv_plan(&c, DR_TYPE_F16, tile, false, &p));
+        c.sh = 2, c.ho = (o + 1) / 2;
+        cr_expect_not(dr_cuda_conv_plan(&c, DR_TYPE_F32, tile, false, &p));
+        c.sh = 1, c.ho = o;
+        if (i < 3) { /* layers of the papers, and ResNet's */
+            for (int t = 0; t < 3; t++) {
+                cr_assert(dr_cuda_conv_pick(&c, (enum dr_type)t, 90, (int64_t)1 << 30, &p));
+                cr_expect_eq(p.tile->kernel, t == DR_TYPE_F32 ? DR_CONV_WK : DR_CONV_WS, "%d", i);
+            }
+        }
     }
 }

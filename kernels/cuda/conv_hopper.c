@@ -272,6 +272,28 @@ static int launch_wl(const struct dr_conv *c, enum dr_type t, const struct dr_co
                 : dr_conv_wl_tf32)(&a, p->tile->pixels, p->shared_bytes, blocks, cuda->stream);
 }
 
+static int launch_wk(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
+                     const void *x, const void *w, const struct dr_epilogue *e, void *y,
+                     const struct dr_cuda *cuda, bool *done) {
+    struct dr_wk a;
+    memset(&a, 0, sizeof a);
+    *done = map_weights(&a.w, c, t, 64, w) && fill_taps(&a.x, &a.taps, c, t, p, x);
+    if (!*done) {
+        return 0;
+    }
+    a.e = *e, a.y = y;
+    a.ho = (int)p->ho, a.wo = (int)p->wo, a.k = (int)c->k, a.pw = p->pw;
+    a.tiles = (int)p->m_tiles, a.k_tiles = (int)p->k_tiles;
+    a.tiles_w = dr_divisor_of((p->wo + p->tw - 1) / p->tw);
+    a.tiles_h = dr_divisor_of((p->ho + p->th - 1) / p->th);
+    a.pieces = p->chunks, a.half_piece = half_piece(c, t);
+    a.patch_bytes = (unsigned)(p->ph * p->pw) * 128;
+    a.patch_stage = (a.patch_bytes + 1023) / 1024 * 1024;
+    const int64_t most = p->m_tiles * p->k_tiles, blocks = most < cuda->sms ? most : cuda->sms;
+    return dr_conv_wk(&a, p->shared_bytes, (int)(blocks > p->k_tiles ? blocks : p->k_tiles),
+                      cuda->stream);
+}
+
 static bool aligned(const void *p) {
     return (uintptr_t)p % 16 == 0;
 }
@@ -294,7 +316,8 @@ int dr_cuda_conv_run(const struct dr_conv *c, enum dr_type t, const struct dr_co
     }
     return (p->tile->kernel == DR_CONV_WS   ? launch_ws
             : p->tile->kernel == DR_CONV_WL ? launch_wl
-                                            : launch_wa)(c, t, p, x, w, e, y, cuda, done);
+            : p->tile->kernel == DR_CONV_WA ? launch_wa
+                                            : launch_wk)(c, t, p, x, w, e, y, cuda, done);
 }
 
 static int run_row(const struct dr_conv *c, enum dr_type t, int row, bool linear, const void *x,

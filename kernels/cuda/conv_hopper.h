@@ -109,7 +109,18 @@ struct dr_wl {
     struct dr_strip strip[DR_CONV_TAPS + 1]; /* the last: where taps end */
     unsigned tap[DR_CONV_TAPS];              /* pixels into the strip << 8 | index in filter */
 };
-/* `blocks`: of the grid; any number gives the same bits (WS: at least k_tiles / 2). */
+/* Parameters of conv_wk.cu. */
+struct dr_wk {
+    CUtensorMap x, w; /* w: [k, taps, c] */
+    struct dr_epilogue e;
+    float *y;
+    int ho, wo, k, pw, tiles, k_tiles; /* tiles: of pixels */
+    struct dr_divisor tiles_w, tiles_h;
+    int pieces, half_piece; /* pieces of 32 channels; the last has at most 16 */
+    unsigned patch_bytes, patch_stage;
+    struct dr_taps taps;
+};
+/* `blocks`: of the grid; any number gives the same bits (WS: at least k_tiles / 2, WK: k_tiles). */
 int dr_conv_rs_f16(const struct dr_rs *p, const struct dr_conv_tile *tile, int shared_bytes,
                    int blocks, dr_stream s);
 int dr_conv_rs_bf16(const struct dr_rs *p, const struct dr_conv_tile *tile, int shared_bytes,
@@ -121,6 +132,7 @@ int dr_conv_wl_bf16(const struct dr_wl *p, int pixels, int shared_bytes, int blo
 int dr_conv_wl_tf32(const struct dr_wl *p, int pixels, int shared_bytes, int blocks, dr_stream s);
 int dr_conv_ws(const struct dr_ws *p, enum dr_type t, int shared_bytes, int blocks, dr_stream s);
 int dr_conv_wa(const struct dr_wa *p, enum dr_type t, int shared_bytes, int blocks, dr_stream s);
+int dr_conv_wk(const struct dr_wk *p, int shared_bytes, int blocks, dr_stream s);
 /* to [c, taps, k] = w [k, taps, c] with the taps in the other order: the weights of the forward
  * convolution that is a data gradient (conv_turn.cu). */
 int dr_cuda_conv_turn(const struct dr_conv *c, enum dr_type t, const void *w, void *to,

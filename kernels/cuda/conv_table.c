@@ -28,6 +28,8 @@ static const struct dr_conv_tile table[] = {
      "64 channels: weights stay in registers, so shared memory feeds one operand alone"},
     {"wa 256x64 any", 90, DR_CONV_WA, 64, 2, 0, false, false, 0, 0.90,
      "large images and few filters: each fragment of weights meets 256 pixels"},
+    {"wk 112x64", 90, DR_CONV_WK, 64, 2, 0, false, false, 0, 0.92,
+     "tf32 of up to 64 channels: weights stay in shared memory, stores overlap with products"},
     {"rs 128x128", 90, DR_CONV_RS, 128, 2, 0, true, false, 0, 0.95,
      "few tiles: the smaller loss in the last wave"},
     {"rs 128x128 cut", 90, DR_CONV_RS, 128, 2, 0, true, true, SMS, 0.95,
@@ -290,12 +292,28 @@ static double line_clocks(const struct dr_conv *c, enum dr_type t, const struct 
     return (compute > load ? compute : load) + LINE_CLOCKS;
 }
 
+/* Weights come and are rounded once; of its tiles a multiprocessor stores all but the last while it
+ * multiplies. */
+static double wk_clocks(const struct dr_conv *c, const struct dr_conv_tile *r,
+                        const struct dr_conv_plan *p) {
+    const double taps = (double)(c->kh * c->kw), weights = taps * p->chunks * 64 * ROW_BYTES;
+    const double depth = c->c % 32 != 0 && c->c % 32 <= 16 ? p->chunks - 0.5 : p->chunks;
+    const int64_t blocks = most(1, SMS / p->k_tiles); /* with the same filters */
+    const int64_t tiles = ceil_div(p->m_tiles, blocks) * ceil_div(p->k_tiles, SMS);
+    const double product = taps * depth * 4 * (p->th * p->tw / 2) / r->share;
+    const double load = (double)p->ph * p->pw * ROW_BYTES * p->chunks / LOAD_BYTES_PER_CLOCK;
+    return weights / LOAD_BYTES_PER_CLOCK + weights / 64 + TILE_CLOCKS +
+           (double)tiles * (product > load ? product : load);
+}
+
 static double cost_us(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *r,
                       const struct dr_conv_plan *p) {
     const int64_t tiles = p->m_tiles * p->k_tiles;
     double clocks = 0;
     if (r->kernel == DR_CONV_WS) {
         clocks += (double)ceil_div(tiles, 2 * SMS) * 2 * 9 * 4 * 64 / r->share;
+    } else if (r->kernel == DR_CONV_WK) {
+        clocks += wk_clocks(c, r, p);
     } else if (r->kernel == DR_CONV_WA) { /* 256 pixels a warpgroup: as a tile of 256 filters */
         clocks += (double)ceil_div(ceil_div(p->m_tiles, 2) * p->k_tiles, SMS) *
                   (p->chunks * chunk_clocks(c, t, r, p) + TILE_CLOCKS);
@@ -381,6 +399,24 @@ static bool plan_wa(const struct dr_conv *c, enum dr_type t, bool linear, struct
     p->patches = 2, p->slabs = (int)least(8, room / (64 * ROW_BYTES));
     p->shared_bytes = (int)(1024 + 512 + 4 * bytes + p->slabs * 64 * ROW_BYTES);
     return p->m_tiles < INT32_MAX / 4 / p->k_tiles;
+}
+
+/* WK: tiles of 14 x 8 pixels; two patches a warpgroup, and weights of 64 filters (conv_wk.cu). */
+static bool plan_wk(const struct dr_conv *c, enum dr_type t, bool linear, struct dr_conv_plan *p) {
+    int rows, columns;
+    reach(p, &rows, &columns);
+    if (linear || t != DR_TYPE_F32 || c->sh != 1 || c->sw != 1 || c->c > 64 || rows + 14 > BOX ||
+        columns + 8 > BOX) {
+        return false;
+    }
+    p->tn = 1, p->th = 14, p->tw = 8, p->ph = 14 + rows, p->pw = 8 + columns;
+    p->m_tiles = c->n * ceil_div(c->ho, 14) * ceil_div(c->wo, 8), p->k_tiles = ceil_div(c->k, 64);
+    p->chunks = (int)ceil_div(c->c * dr_type_bytes(t), ROW_BYTES);
+    p->patches = 2, p->slabs = (int)(c->kh * c->kw) * p->chunks;
+    const int64_t patch = ceil_div((int64_t)p->ph * p->pw * ROW_BYTES, 1024) * 1024;
+    const int64_t bytes = 1024 + (int64_t)p->slabs * 64 * ROW_BYTES + 4 * patch + 128;
+    p->shared_bytes = (int)least(bytes, INT_MAX);
+    return bytes <= SHARED_BYTES && p->m_tiles < INT32_MAX / 2 / p->k_tiles;
 }
 
 static bool plan_rs(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *r,
@@ -469,6 +505,7 @@ bool dr_cuda_conv_plan(const struct dr_conv *c, enum dr_type t, const struct dr_
     if (!cut_phases(&f, &p) || !(tile->kernel == DR_CONV_WS   ? plan_ws(&f, t, linear, &p)
                                  : tile->kernel == DR_CONV_WA ? plan_wa(&f, t, linear, &p)
                                  : tile->kernel == DR_CONV_WL ? plan_wl(&f, t, tile, linear, &p)
+                                 : tile->kernel == DR_CONV_WK ? plan_wk(&f, t, linear, &p)
                                                               : plan_rs(&f, t, tile, linear, &p))) {
         return false;
     }

@@ -14,6 +14,7 @@ extern "C" {
 enum dr_conv_kernel {
     DR_CONV_WS,    /* weights in registers, conv_ws.cu */
     DR_CONV_WA,    /* weights through registers, conv_wa.cu */
+    DR_CONV_WK,    /* weights kept in shared memory, conv_wk.cu */
     DR_CONV_RS,    /* pixels in registers, conv_rs.cuh */
     DR_CONV_WL,    /* weights through registers, pixels in a line, conv_wl.cuh */
     DR_CONV_SMALL, /* 1 to 8 channels, conv_small.cu; of a plan it needs the tile alone */

@@ -232,8 +232,8 @@ static __device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t
 
 /* product<T, N>::rs: d (64 x N, fp32) = a b + (keep ? d : 0) over 32 bytes of depth: 16 of f16 and
  * bf16, 8 of tf32. a is in registers, laid out as load_matrices gives it; b has N rows in shared
- * memory. Warp w of the warpgroup has rows 16w to 16w + 15: lane (g, t) = (lane / 4, lane % 4)
- * holds d[4j + i] = (16w + g + i / 2 * 8, 8j + 2t + i % 2). */
+ * memory. ss: a, too, has its 64 rows there. Warp w of the warpgroup has rows 16w to 16w + 15: lane
+ * (g, t) = (lane / 4, lane % 4) holds d[4j + i] = (16w + g + i / 2 * 8, 8j + 2t + i % 2). */
 template <typename T, int N> struct product;
 
 #define DR_OUT4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
@@ -243,6 +243,7 @@ template <typename T, int N> struct product;
 #define DR_OUT32(d, i) DR_OUT16(d, i), DR_OUT16(d, i + 16)
 #define DR_OUT48(d, i) DR_OUT32(d, i), DR_OUT16(d, i + 32)
 #define DR_OUT52(d, i) DR_OUT48(d, i), DR_OUT4(d, i + 48)
+#define DR_OUT56(d, i) DR_OUT48(d, i), DR_OUT8(d, i + 48)
 #define DR_OUT64(d, i) DR_OUT32(d, i), DR_OUT32(d, i + 32)
 #define DR_OUT72(d, i) DR_OUT64(d, i), DR_OUT8(d, i + 64)
 #define DR_OUT80(d, i) DR_OUT64(d, i), DR_OUT16(d, i + 64)
@@ -254,7 +255,8 @@ template <typename T, int N> struct product;
 #define DR_D32 DR_D24 ",%24,%25,%26,%27,%28,%29,%30,%31"
 #define DR_D48 DR_D32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define DR_D52 DR_D48 ",%48,%49,%50,%51"
-#define DR_D64 DR_D52 ",%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define DR_D56 DR_D52 ",%52,%53,%54,%55"
+#define DR_D64 DR_D56 ",%56,%57,%58,%59,%60,%61,%62,%63"
 #define DR_D72 DR_D64 ",%64,%65,%66,%67,%68,%69,%70,%71"
 #define DR_D80 DR_D72 ",%72,%73,%74,%75,%76,%77,%78,%79"
 #define DR_D100                                                                                    \
@@ -270,7 +272,14 @@ template <typename T, int N> struct product;
                  ", p, 1, 1" TAIL ";\n}\n"                                                         \
                  : __VA_ARGS__                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep))
+#define DR_SS(N, KIND, D, A, B, KEEP, TAIL, ...)                                                   \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " KEEP ", 0;\n"                                 \
+                 "wgmma.mma_async.sync.aligned.m64n" #N KIND " {" D "}, " A ", " B                 \
+                 ", p, 1, 1" TAIL ";\n}\n"                                                         \
+                 : __VA_ARGS__                                                                     \
+                 : "l"(a), "l"(b), "r"(keep))
 #else
+#define DR_SS(N, KIND, D, A, B, KEEP, TAIL, ...) (void)d, (void)a, (void)b, (void)keep
 #define DR_RS(N, KIND, D, A, B, KEEP, TAIL, ...) (void)d, (void)a, (void)b, (void)keep
 #endif
 #define DR_PRODUCT(T, N, KIND, D, OUT, A, B, KEEP, TAIL)                                           \
@@ -297,9 +306,15 @@ template <typename T, int N> struct product;
 DR_PRODUCTS(f16, "k16.f32.f16.f16", ", 0")
 DR_PRODUCTS(bf16, "k16.f32.bf16.bf16", ", 0")
 DR_PRODUCTS(tf32, "k8.f32.tf32.tf32", "")
+template <> struct product<tf32, 112> {
+    static __device__ __forceinline__ void ss(float (&d)[56], uint64_t a, uint64_t b, int keep) {
+        DR_SS(112, "k8.f32.tf32.tf32", DR_D56, "%56", "%57", "%58", "", DR_OUT56(d, 0));
+    }
+};
 #undef DR_PRODUCTS
 #undef DR_PRODUCT
 #undef DR_RS
+#undef DR_SS
 #undef DR_D128
 #undef DR_D120
 #undef DR_D100
@@ -307,6 +322,7 @@ DR_PRODUCTS(tf32, "k8.f32.tf32.tf32", "")
 #undef DR_D72
 #undef DR_D64
 #undef DR_D52
+#undef DR_D56
 #undef DR_D48
 #undef DR_D32
 #undef DR_D24
@@ -318,6 +334,7 @@ DR_PRODUCTS(tf32, "k8.f32.tf32.tf32", "")
 #undef DR_OUT72
 #undef DR_OUT64
 #undef DR_OUT52
+#undef DR_OUT56
 #undef DR_OUT48
 #undef DR_OUT32
 #undef DR_OUT24
