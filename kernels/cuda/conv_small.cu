@@ -3,20 +3,22 @@
  * operands, so this kernel keeps im2win's windows in shared memory in a form from which a thread
  * reads its part of the A operand with one instruction a pixel.
  *
- * Roles: a warpgroups, two fill: they widen rows of x into shared memory (two buffers); three
+ * Roles: two warpgroups fill: they widen rows of x into shared memory (two buffers); three
  * multiply; the filters of the block lie in shared memory as B, packed at the start, for all its
  * tiles. M = 64 output pixels, any 64 that follow each other in y (rows and images may end among
  * them: A comes from registers, so every row of it has an address of its own), N = 32, 48, 64 or 96
  * filters.
  *
  * 16-bit types. A pixel in shared memory has 4 slots (8 bytes), whatever C:
- *     C = 1     x[h][w], x[h + 1][w], x[h + 2][w], x[h + 3][w]: four rows, the window tensor of
- * im2win C = 2     both channels of x[h][w], then of x[h + 1][w] C = 3, 4  the channels, then 0 C
- * = 5..8  rows come twice: channels 0 to 3, then the others, then 0 A step of depth 16 is 4
- * neighbouring pixels of a row: lane t of a quad reads pixel t (8 bytes), slots 0 and 1 as depth 2t
- * and 2t + 1, slots 2 and 3 as depth 8 + 2t and 9 + 2t; B is packed in this order. tf32: a row of x
- * as it is; a step of depth 8 is 8 values of the run of kw * C that a window has in a row, lane t
- * reads values t and t + 4.
+ * - C = 1: x[h][w], x[h + 1][w], x[h + 2][w], x[h + 3][w]: four rows, the window tensor of im2win
+ * - C = 2: both channels of x[h][w], then of x[h + 1][w]
+ * - C = 3, 4: the channels, then 0
+ * - C = 5..8: rows come twice: channels 0 to 3, then the others, then 0
+ *
+ * A step of depth 16 is 4 neighbouring pixels of a row: lane t of a quad reads pixel t (8 bytes),
+ * slots 0 and 1 as depth 2t and 2t + 1, slots 2 and 3 as depth 8 + 2t and 9 + 2t; B is packed in
+ * this order. tf32: a row of x as it is; a step of depth 8 is 8 values of the run of kw * C that a
+ * window has in a row, lane t reads values t and t + 4.
  *
  * A window's last step reaches past the window: there A's registers are masked to 0, so that an
  * infinity beside the window does not meet a weight of 0. Padding is zeros in shared memory.
@@ -168,7 +170,7 @@ __device__ __forceinline__ void finish(const small &p, const float (&d)[N / 2], 
 struct memory {
     uint8_t *filters, *buffers;
     float *scale, *shift;
-    uint32_t full, empty; /* two barriers each */
+    uint32_t full, empty; /* two barriers each, at which every thread of the role arrives */
 };
 template <int N, int J> __device__ __forceinline__ memory layout(const small &p, uint8_t *shared) {
     memory m;
@@ -189,10 +191,7 @@ __device__ __forceinline__ void filler(const small &p, const memory &m, int firs
         const int rows = (last - row + (p.rows / p.parts - 1) * p.stack + 1) * p.parts;
         ptx::barrier_wait(m.empty + 8 * b, phase ^ 1);
         fill<T>(p, x, row, rows, m.buffers + b * p.buffer);
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) {
-            ptx::barrier_arrive(m.full + 8 * b);
-        }
+        ptx::barrier_arrive(m.full + 8 * b);
         phase ^= b, b ^= 1;
     }
 }
@@ -218,21 +217,15 @@ __device__ __forceinline__ void multiplier(const small &p, const memory &m, int 
                    (int)(q - o * p.wo.d) * p.sw * p.pixel + t * form<T>::LANE;
         };
         const int blocks = (int)(pixels.to - pixels.from + 63) / 64;
-        const auto release = [&]() {
-            __syncwarp();
-            if (lane == 0) {
-                ptx::barrier_arrive(m.empty + 8 * b);
-            }
-        };
         ptx::barrier_wait(m.full + 8 * b, phase);
         if (group >= blocks) {
-            release();
+            ptx::barrier_arrive(m.empty + 8 * b);
         }
         for (int block = group; block < blocks; block += MULTIPLIERS) {
             const uint32_t pixel = pixels.from + block * 64 + in_group;
             windows<T, N, J>(d, p, window(pixel), window(pixel + 8), weights, last_row, last_step);
             if (block + MULTIPLIERS >= blocks) {
-                release();
+                ptx::barrier_arrive(m.empty + 8 * b);
             }
             finish<T, N>(p, d, pixel, pixels.to, k0, m.scale, m.shift, y);
         }
@@ -249,8 +242,8 @@ __global__ void __launch_bounds__(THREADS, 1) small_kernel(const __grid_constant
     const int step = gridDim.x / p.tiles_k;
     if (threadIdx.x == 0) {
         for (int i = 0; i < 2; i++) {
-            ptx::barrier_init(m.full + 8 * i, FILLER_WARPS);
-            ptx::barrier_init(m.empty + 8 * i, MULTIPLIERS * 4);
+            ptx::barrier_init(m.full + 8 * i, FILLERS * 128);
+            ptx::barrier_init(m.empty + 8 * i, MULTIPLIERS * 128);
         }
     }
     __syncthreads();
