@@ -116,7 +116,7 @@ static void every_pattern(struct lab *l, enum dr_dtype t) {
 
 void lab_cast_cases(struct lab *l) {
     static const int64_t size[] = {1, 7, 8, 2047, 2048, 2049, 100003};
-    if (l->only && strcmp(l->only, "cast") != 0) {
+    if (!lab_chosen(l, dr_op_find(dr_ops(), "cast"))) {
         return;
     }
     for (size_t i = 0; i < DR_COUNT(size); i++) {

@@ -23,6 +23,12 @@ static uint64_t next(struct lab *l) { /* splitmix64 */
     z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
     return z ^ (z >> 31);
 }
+void lab_begin(struct lab *l, uint32_t graph) {
+    l->graphs = graph;
+    l->random = l->seed;
+    l->random = next(l) + UINT64_C(0xD1342543DE82EF95) * graph;
+    l->random = next(l);
+}
 int64_t lab_below(struct lab *l, int64_t n) {
     return (int64_t)(next(l) % (uint64_t)n);
 }
@@ -402,7 +408,7 @@ static bool launch_all(struct bench *t, const struct dr_choice *choice, void *wo
                                 .workspace = workspace,
                                 .choice = choice,
                                 .seed = 1}; /* the rig's */
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < d->launches; i++) {
         int err = fill_buffers(t, i == 3);
         err = err ? err : d->launch(&l, i == 3);
         if (err) {
@@ -559,8 +565,23 @@ static void run_node(struct lab_case *c, uint32_t node) {
 }
 
 bool lab_chosen(const struct lab *l, const struct dr_op *op) {
-    return op->cpu && (l->half == DR_F32 || op->half_in || op->half_out) &&
-           (!l->only || strcmp(l->only, op->name) == 0);
+    bool named = l->n_only == 0;
+    for (uint32_t i = 0; i < l->n_only; i++) {
+        named |= strcmp(l->only[i], op->name) == 0;
+    }
+    return named && op->cpu && (l->half == DR_F32 || op->half_in || op->half_out);
+}
+
+bool lab_skip(struct lab *l, const char *op, const char *other) {
+    bool wanted = l->n_only == 0;
+    for (uint32_t i = 0; i < l->n_only; i++) {
+        wanted |= strncmp(l->only[i], op, strlen(op)) == 0 ||
+                  strncmp(l->only[i], other, strlen(other)) == 0;
+    }
+    if (!wanted) {
+        lab_begin(l, l->graphs + 1);
+    }
+    return !wanted;
 }
 
 /* Whether to judge a node: its op and its graph are chosen, and it is not too large for this run.
@@ -583,7 +604,9 @@ void lab_check(struct lab_case *c) {
     uint32_t last = 0; /* past the last node that is to be judged */
     for (uint32_t v = c->first; v < g->node.n && !c->broken; v++) {
         const struct dr_node *n = &g->node.at[v];
-        if (to_judge(c, n)) {
+        if (to_judge(c, n) && c->lab->listing) {
+            tally_of(c->lab, n->op)->cases++;
+        } else if (to_judge(c, n)) {
             last = v + 1;
         } else if (lab_chosen(c->lab, n->op)) {
             tally_of(c->lab, n->op)->left_out++;
@@ -596,6 +619,6 @@ void lab_check(struct lab_case *c) {
             rig_run_node(&c->r, v);
         }
     }
-    c->lab->graphs++;
+    lab_begin(c->lab, c->lab->graphs + 1);
     rig_free(&c->r);
 }

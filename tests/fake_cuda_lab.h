@@ -4,8 +4,8 @@
  * A case: lab_rig, inputs, lab_node, lab_grads, lab_check. Each node with a launcher counts as one
  * case of its op. It is launched three times over poisoned outputs and workspace, and once more as
  * a replayed CUDA graph over its old outputs: the same bytes each time, no guard and no operand
- * changed. References: convolutions, linear and their gradients by naive loops in double, all
- * others by their CPU launchers, which sum in double.
+ * changed. (Once only where a sanitizer looks on.) References: convolutions, linear and their
+ * gradients by naive loops in double, all others by their CPU launchers, which sum in double.
  *
  * In half precision (lab.half) only ops whose row permits it run. Their permitted operands are
  * rounded before, in the reference too. */
@@ -23,6 +23,7 @@ struct lab_device {
     bool tf32; /* convolutions and products round to tf32 */
     struct dr_device_caps caps;
     size_t guard; /* bytes on either side of a buffer */
+    int launches; /* of a case: 4 as above, or only the first */
     void *(*alloc)(size_t bytes);
     void (*release)(void *p);
     int (*upload)(void *to, const void *from, size_t bytes);
@@ -44,17 +45,24 @@ struct lab_tally {
 };
 struct lab {
     struct lab_device device;
-    const char *only;        /* an op, or NULL: all */
+    const char *only[64];    /* ops */
+    uint32_t n_only;         /* 0: all */
+    bool listing;            /* cases are counted, not run */
     enum dr_dtype half;      /* DR_F16, DR_BF16: what is stored so where it may be; else DR_F32 */
     int64_t most;            /* bytes of operands of a node that is judged; 0: any number */
     uint32_t part, parts;    /* of every `parts` graphs that of this number is judged */
-    uint32_t graphs;         /* so far */
-    uint64_t random;         /* state of the generator */
+    uint32_t graphs;         /* so far, as if none were passed over */
+    uint64_t seed, random;   /* state of the generator: set anew from the seed for each graph */
     struct lab_tally *tally; /* by op, as dr_ops() lists them */
     uint32_t passed, failed;
 };
 /* Whether the run is to judge this op. */
 bool lab_chosen(const struct lab *l, const struct dr_op *op);
+/* Whether a graph of these two ops, and of others whose names begin so, may be passed over, which
+ * takes less time than to build it; what follows is as if it had been built. */
+bool lab_skip(struct lab *l, const char *op, const char *other);
+/* A new graph, the one of this number, begins. */
+void lab_begin(struct lab *l, uint32_t graph);
 /* Random numbers of the run's seed: [0, n), [-1, 1). */
 int64_t lab_below(struct lab *l, int64_t n);
 float lab_uniform(struct lab *l);

@@ -21,6 +21,9 @@ static uint32_t integers(struct lab_case *c, enum dr_dtype type, struct dr_shape
 static void pair(struct lab *l, const char *op, const char *yaml, enum dr_dtype type, int64_t n,
                  int64_t each, uint32_t n_valid, bool odd) {
     const bool bce = op[0] == 'b';
+    if (lab_skip(l, op, "pair_loss_grad")) {
+        return;
+    }
     struct lab_case c = lab_case(l, n);
     rig_header(&c.r, 3, n_valid);
     const struct dr_shape s = DR_SHAPE(n, each, 1), t = DR_SHAPE(n, each);
@@ -72,6 +75,9 @@ struct pixels {
     int64_t wrong;             /* class of the first pixel; -1: none is wrong */
 };
 static void segmentation(struct lab *l, const struct pixels *p, const char *op, bool odd) {
+    if (lab_skip(l, op, op)) {
+        return;
+    }
     struct lab_case c = lab_case(l, p->n);
     rig_header(&c.r, 3, p->n_valid);
     const struct dr_shape s = DR_SHAPE(p->n, p->h, p->w, p->k), t = DR_SHAPE(p->n, p->h, p->w);

@@ -1,5 +1,6 @@
 /* Forward convolutions on a Hopper GPU: random shapes, every row of the tile table that fits each,
- * against the definition in double: main_cuda_conv [SHAPES [SEED]] (2000, 1). Each result must be
+ * against the definition in double: main_cuda_conv [SHAPES [SEED [WORK]]] (2000, 1, 400000000
+ * multiply-adds at most a shape, fewer under a sanitizer). Each result must be
  * right within roundings, NaN and infinity included, have every output written and nothing beside
  * them, and have the same bits on another number of multiprocessors. `main_cuda_conv noise [RUNS
  * [SEED]]` (1000, 1) repeats each row in each type, on the whole card and on half of it, beside a
@@ -14,6 +15,7 @@ namespace {
 constexpr int64_t BUFFER = 48 << 20, GUARD = 4096, WORKSPACE = 64 << 20;
 
 uint64_t state;
+int64_t most_work = 400000000;
 int below(int n) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     return (int)(mix(state) % (uint32_t)n);
@@ -59,7 +61,7 @@ dr_conv random_shape(int t) {
         c.ho = y / c.sh + 1, c.wo = x / c.sw + 1;
         const int64_t work = c.n * c.ho * c.wo * c.k * c.kh * c.kw * c.c;
         const int64_t most = (BUFFER - GUARD) / dr_type_bytes((dr_type)t);
-        if (y >= 0 && x >= 0 && work < 400000000 && c.n * c.h * c.w * c.c < most &&
+        if (y >= 0 && x >= 0 && work < most_work && c.n * c.h * c.w * c.c < most &&
             c.n * c.ho * c.wo * c.k < most && c.k * c.kh * c.kw * c.c < most) {
             return c;
         }
@@ -287,6 +289,7 @@ int main(int argc, char **argv) {
     const int count = argc > 1 ? atoi(argv[1]) : noisy ? 1000 : 2000;
     setvbuf(stdout, NULL, _IOLBF, 0); /* what is wrong is seen even if the rest is cut off */
     state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    most_work = argc > 3 ? atoll(argv[3]) : most_work;
     cudaDeviceProp prop;
     if (cudaGetDeviceProperties(&prop, 0) != cudaSuccess || prop.major != 9 || prop.minor != 0 ||
         !dr_conv_hopper_built()) {

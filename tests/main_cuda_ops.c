@@ -1,11 +1,13 @@
-/* Every op on a CUDA device against its reference (fake_cuda_lab.h): main_cuda_ops [OP] [SEED].
+/* Every op on a CUDA device against its reference (fake_cuda_lab.h): main_cuda_ops [OP...] [SEED].
+ * `main_cuda_ops list` only counts: a line for each op that has cases, its name and their number.
  *
  * Without a device it says so and exits 77 (skipped). DR_CUDA_OPS_DRY=1 runs the CPU launchers in
  * place of the CUDA ones, which tests the cases and the references. DR_CUDA_OPS_TF32=1 lets
  * convolutions and matrix products round to tf32, and judges them by 1e-3. DR_CUDA_OPS_HALF=f16 or
- * bf16 stores what ops permit so, and judges it by 2e-3 or 1e-2. DR_CUDA_OPS_EXACT=1 leaves out the
- * guards, so that compute-sanitizer sees each step outside a buffer. DR_CUDA_OPS_MOST=BYTES leaves
- * out the nodes whose operands are larger, so that racecheck comes to an end. */
+ * bf16 stores what ops permit so, and judges it by 2e-3 or 1e-2. For compute-sanitizer:
+ * DR_CUDA_OPS_SANITIZE=1 launches each case once, without guards, so that a step outside a buffer
+ * is seen; DR_CUDA_OPS_MOST=BYTES leaves out the nodes whose operands are larger;
+ * DR_CUDA_OPS_PART=I/N takes case I of every N. */
 #include "tests/fake_cuda_lab.h"
 #include "kernels/batch.h"
 #include "ops/common.h"
@@ -18,6 +20,9 @@ enum { SKIPPED = 77 };
 
 /* ---- element by element ---- */
 static void unary(struct lab *l, const char *op, int64_t n, bool odd) {
+    if (lab_skip(l, op, op)) {
+        return;
+    }
     struct lab_case c = lab_case(l, n);
     const uint32_t x =
         odd ? lab_odd_floats(&c, "x", DR_SHAPE(n)) : lab_floats(&c, "x", DR_SHAPE(n), NULL);
@@ -247,7 +252,7 @@ static void augment_cases(struct lab *l) {
 static bool read_arguments(struct lab *l, int argc, char **argv) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    l->random = (uint64_t)now.tv_sec * 1000003 + (uint64_t)now.tv_nsec;
+    l->seed = (uint64_t)now.tv_sec * 1000003 + (uint64_t)now.tv_nsec;
     const char *half = getenv("DR_CUDA_OPS_HALF");
     l->half = !half ? DR_F32 : strcmp(half, "f16") == 0 ? DR_F16 : DR_BF16;
     if (half && strcmp(half, dr_dtype_name(l->half)) != 0) {
@@ -266,11 +271,14 @@ static bool read_arguments(struct lab *l, int argc, char **argv) {
         char *end;
         const unsigned long long seed = strtoull(argv[i], &end, 10);
         if (argv[i][0] != '\0' && *end == '\0') {
-            l->random = seed;
-        } else if (dr_op_find(dr_ops(), argv[i])) {
-            l->only = argv[i];
+            l->seed = seed;
+        } else if (strcmp(argv[i], "list") == 0) {
+            l->listing = true;
+        } else if (dr_op_find(dr_ops(), argv[i]) && l->n_only < DR_COUNT(l->only)) {
+            l->only[l->n_only++] = argv[i];
         } else {
-            fprintf(stderr, "usage: %s [OP] [SEED]; no op is called '%s'\n", argv[0], argv[i]);
+            fprintf(stderr, "usage: %s [list] [OP...] [SEED]; no op is called '%s'\n", argv[0],
+                    argv[i]);
             return false;
         }
     }
@@ -294,24 +302,15 @@ static void print_table(struct lab *l) {
     }
 }
 
-int main(int argc, char **argv) {
-    struct lab l = {0};
-    char why[300];
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what failed is seen even if the rest is cut off */
-    if (!read_arguments(&l, argc, argv)) {
-        return 2;
+static void print_list(const struct lab *l) {
+    for (uint32_t i = 0; i < dr_ops()->n; i++) {
+        if (l->tally[i].cases > 0) {
+            printf("%s %u\n", dr_ops()->op[i]->name, l->tally[i].cases);
+        }
     }
-    if (getenv("DR_CUDA_OPS_DRY")) {
-        lab_open_host(&l.device);
-    } else if (!lab_open_cuda(&l.device, why, sizeof why)) {
-        printf("SKIPPED: no CUDA device (%s)\n", why);
-        return SKIPPED;
-    }
-    l.tally = calloc(dr_ops()->n, sizeof *l.tally);
-    DR_ASSERT(l.tally);
-    printf("on %s, %s, seed %llu\n", l.device.name, dr_dtype_name(l.half),
-           (unsigned long long)l.random);
-    fflush(stdout);
+}
+
+static void all_cases(struct lab *l) {
     void (*const groups[])(struct lab *) = {pointwise_cases,  lab_map_cases,
                                             lab_loss_cases,   shape_cases,
                                             pool_cases,       augment_cases,
@@ -322,8 +321,36 @@ int main(int argc, char **argv) {
                                             lab_cast_cases,   lab_fused_cases,
                                             lab_augment_cases};
     for (size_t i = 0; i < DR_COUNT(groups); i++) {
-        groups[i](&l);
+        lab_begin(l, (uint32_t)i << 16); /* whatever the groups before passed over */
+        groups[i](l);
     }
+}
+
+int main(int argc, char **argv) {
+    struct lab l = {0};
+    char why[300];
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what failed is seen even if the rest is cut off */
+    if (!read_arguments(&l, argc, argv)) {
+        return 2;
+    }
+    if (l.listing || getenv("DR_CUDA_OPS_DRY")) {
+        lab_open_host(&l.device);
+    } else if (!lab_open_cuda(&l.device, why, sizeof why)) {
+        printf("SKIPPED: no CUDA device (%s)\n", why);
+        return SKIPPED;
+    }
+    l.tally = calloc(dr_ops()->n, sizeof *l.tally);
+    DR_ASSERT(l.tally);
+    if (l.listing) {
+        all_cases(&l);
+        print_list(&l);
+        free(l.tally);
+        return 0;
+    }
+    printf("on %s, %s, seed %llu\n", l.device.name, dr_dtype_name(l.half),
+           (unsigned long long)l.seed);
+    fflush(stdout);
+    all_cases(&l);
     if (!l.device.usable()) {
         printf("FAILED: the device is lost; the cases after that did not run\n");
         l.failed++;
