@@ -240,7 +240,8 @@ static bool fill_wl(struct dr_wl *a, const struct dr_conv *c, enum dr_type t,
     const int box[] = {width, p->pw, p->tn, p->th};
     ok = ok && map_turned(&a->y, t, y, size, k, p->wo * k, p->ho * p->wo * k, box) &&
          map_turned(&a->add, t, add ? add : y, size, k, p->wo * k, p->ho * p->wo * k, box);
-    a->k = (int)c->k, a->tn = p->tn, a->th = p->th, a->tw = p->tw;
+    a->y_at = y, a->n = (int)p->n, a->ho = (int)p->ho, a->wo = (int)p->wo, a->k = (int)c->k;
+    a->tn = p->tn, a->th = p->th, a->tw = p->tw, a->pw = p->pw;
     a->tiles = (int)(p->m_tiles * p->k_tiles);
     a->k_tiles = dr_divisor_of(p->k_tiles);
     a->tiles_w = dr_divisor_of((p->wo + p->tw - 1) / p->tw);
@@ -250,7 +251,7 @@ static bool fill_wl(struct dr_wl *a, const struct dr_conv *c, enum dr_type t,
     a->strip_bytes = (unsigned)(p->tn * p->ph * p->pw) * 128;
     a->strip_stage = (a->strip_bytes + 1023) / 1024 * 1024;
     a->out_bytes = (unsigned)(p->tn * p->th * p->pw) * 128;
-    a->out_stage = (unsigned)dr_conv_out_bytes(p->tile);
+    a->out_stage = (unsigned)dr_conv_out_bytes(p->tile, t);
     fill_strips(a, p);
     return ok;
 }

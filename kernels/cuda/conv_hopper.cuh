@@ -69,6 +69,25 @@ template <typename T> __device__ __forceinline__ uint32_t finish_pair(float2 r, 
     return act == 1 ? T::relu(v) : v;
 }
 
+/* v[i] of lane t of four, S apart, becomes v[t] of lane i. */
+template <int S> __device__ __forceinline__ void turn(uint32_t (&v)[4]) {
+#pragma unroll
+    for (int s = 1; s < 4; s *= 2) {
+        const bool up = threadIdx.x & s * S;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (!(i & s)) {
+                const uint32_t got = __shfl_xor_sync(~0u, up ? v[i] : v[i ^ s], s * S);
+                if (up) {
+                    v[i] = got;
+                } else {
+                    v[i ^ s] = got;
+                }
+            }
+        }
+    }
+}
+
 /* Where filters are the rows of the product: this lane's row of the four 8 x 8 matrices that
  * stmatrix turns, in a buffer of pixels by 64 filters, 128 bytes a pixel, swizzled. */
 __device__ __forceinline__ uint32_t turned_row(int warp, int lane) {

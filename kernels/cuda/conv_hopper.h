@@ -102,7 +102,8 @@ struct dr_strip {
 struct dr_wl {
     CUtensorMap x[DR_CONV_PHASES], w, y, add; /* x, y, add: 4-D [h, n, w, c] */
     struct dr_epilogue e;
-    int k, tn, th, tw, tiles, taps;
+    void *y_at;
+    int n, ho, wo, k, tn, th, tw, pw, tiles, taps;
     struct dr_divisor k_tiles, tiles_w, tiles_h;
     int strips, pieces, half_piece, strip_stages, slabs;
     unsigned strip_bytes, strip_stage, out_bytes, out_stage;

@@ -427,25 +427,6 @@ __device__ __forceinline__ bool gather(const dr_rs &p, const memory &m, const wo
 }
 
 /* ---- stores ---- */
-/* v[i] of lane t of four becomes v[t] of lane i. */
-__device__ __forceinline__ void turn(uint32_t (&v)[4]) {
-#pragma unroll
-    for (int s = 1; s < 4; s *= 2) {
-        const bool up = threadIdx.x & s;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (!(i & s)) {
-                const uint32_t got = __shfl_xor_sync(~0u, up ? v[i] : v[i ^ s], s);
-                if (up) {
-                    v[i] = got;
-                } else {
-                    v[i ^ s] = got;
-                }
-            }
-        }
-    }
-}
-
 /* Filters k0 + 8q to k0 + 8q + 31 of one row: sums acc[4 * i + 2 * h], ... of pieces i = q to q
  * + 3. Halves: four lanes exchange their pairs, so that each stores 16 bytes. */
 template <typename T, int BN>
@@ -457,7 +438,7 @@ __device__ __forceinline__ void store_half(const dr_rs &p, const float (&acc)[BN
             const uint4 got = *reinterpret_cast<const uint4 *>((const __half *)p.e.add + at);
             a[0] = got.x, a[1] = got.y, a[2] = got.z, a[3] = got.w;
         }
-        turn(a);
+        turn<1>(a);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -470,7 +451,7 @@ __device__ __forceinline__ void store_half(const dr_rs &p, const float (&acc)[BN
         }
         v[i] = finish_pair<T>(r, p.e.act);
     }
-    turn(v);
+    turn<1>(v);
     if (stored) {
         *reinterpret_cast<uint4 *>((__half *)p.y + at) = make_uint4(v[0], v[1], v[2], v[3]);
     }

@@ -268,9 +268,9 @@ bool dr_conv_strip_begins(const struct dr_conv_plan *p, const struct dr_conv_pha
     return true;
 }
 
-int dr_conv_out_bytes(const struct dr_conv_tile *r) {
+int dr_conv_out_bytes(const struct dr_conv_tile *r, enum dr_type t) {
     const int blocks = r->pixels > 256 ? 2 : 1;
-    return (r->pixels / blocks + 15) / 16 * 16 * blocks * ROW_BYTES;
+    return t == DR_TYPE_F32 ? 0 : (r->pixels / blocks + 15) / 16 * 16 * blocks * ROW_BYTES;
 }
 
 /* A tile of WL: its products, or bringing its strips and weights, if that is longer. */
@@ -450,7 +450,8 @@ static bool plan_rs(const struct dr_conv *c, enum dr_type t, const struct dr_con
 static bool plan_wl(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *r,
                     bool wide, struct dr_conv_plan *p) {
     const int64_t slab = (int64_t)r->columns * ROW_BYTES, k_tiles = ceil_div(c->k, r->columns);
-    const int64_t room = SHARED_BYTES - 1024 - 512 - 2 * dr_conv_out_bytes(r);
+    const int64_t place = t == DR_TYPE_F32 ? r->pixels * 8 : 0; /* tables of floats' pixels */
+    const int64_t room = SHARED_BYTES - 1024 - 512 - place - 2 * dr_conv_out_bytes(r, t);
     int rows, columns;
     int64_t best = INT64_MAX, best_patch = INT64_MAX;
     reach(p, &rows, &columns);

@@ -81,7 +81,7 @@ bool dr_cuda_conv_plan(const struct dr_conv *c, enum dr_type t, const struct dr_
 /* Of WL: whether tap i of phase f begins a strip, and the bytes of a warpgroup's outputs' buffer.
  */
 bool dr_conv_strip_begins(const struct dr_conv_plan *p, const struct dr_conv_phase *f, int i);
-int dr_conv_out_bytes(const struct dr_conv_tile *r);
+int dr_conv_out_bytes(const struct dr_conv_tile *r, enum dr_type t);
 #ifdef __cplusplus
 }
 #endif

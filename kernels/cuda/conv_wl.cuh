@@ -23,7 +23,7 @@
  *     warp 9                   brings weights, a tap a slab   / each works
  *
  * While the product of one tap runs, the weights of the next come from their slab into the other
- * fragment. Sums leave through a buffer of their own, by the copy engine, while the next tile is
+ * fragment. Halves leave through a buffer of their own, by the copy engine, while the next tile is
  * computed; what the epilogue adds comes into that buffer while the tile is computed. */
 #ifndef DR_KERNELS_CUDA_CONV_WL_CUH
 #define DR_KERNELS_CUDA_CONV_WL_CUH
@@ -43,9 +43,11 @@ __device__ __forceinline__ corner corner_of(const dr_wl &p, int tile) {
     return {n * p.tn, h * p.th, w * p.tw, k};
 }
 
-/* Shared memory: the outputs of both warpgroups, strips, slabs; barriers. */
+/* Shared memory: strips, slabs, outputs of both warpgroups (halves), barriers; of floats, where
+ * each place of the tile lies. */
 struct memory {
-    uint32_t out, strip, slab, strip_bars, slab_bars, added;
+    uint32_t strip, slab, out, strip_bars, slab_bars, added;
+    int2 *place;
 };
 
 /* Where we are among strips and their taps; pieces of a strip follow each other, then strips. */
@@ -204,58 +206,97 @@ struct output {
     int parity, k0;
     bool first; /* this thread talks to the copy engine */
 };
-/* What is added to filters k and up of the tile is on its way into the buffer, which nothing reads
+/* What is added to the tile's outputs is on its way into the buffer, which nothing reads
  * any more. */
-__device__ __forceinline__ void bring_added(const dr_wl &p, const output &o, const corner &at,
-                                            int k) {
+__device__ __forceinline__ void bring_added(const dr_wl &p, const output &o, const corner &at) {
     if (p.e.add && o.first) {
         ptx::stores_wait_read<0>();
         ptx::barrier_expect(o.added, p.out_bytes);
-        ptx::copy_box(o.at, &p.add, o.added, k, at.w, at.n, at.h);
+        ptx::copy_box(o.at, &p.add, o.added, o.k0, at.w, at.n, at.h);
     }
 }
 
-/* Halves leave at once; floats by 32 filters, those of two warps, one after the other. */
 template <typename T, int N>
-__device__ __forceinline__ void store(const dr_wl &p, const sums<N> &acc, output &o,
-                                      const corner &at, int lane, const dr_column (&c)[2]) {
-    constexpr bool FLOATS = sizeof(typename T::real) == 4;
+__device__ __forceinline__ void store_halves(const dr_wl &p, const sums<N> &acc, output &o,
+                                             const corner &at, int lane, const dr_column (&c)[2]) {
     const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
-#pragma unroll 1
-    for (int turn = 0; turn < (FLOATS ? 2 : 1); turn++) {
-        const int k = o.k0 + 32 * turn;
-        if (turn > 0) {
-            bring_added(p, o, at, k);
-        }
-        if (p.e.add) {
-            ptx::barrier_wait(o.added, o.parity);
-            o.parity ^= 1;
-        } else {
-            if (o.first) {
-                ptx::stores_wait_read<0>();
-            }
-            ptx::sync_threads(1 + group, 128);
-        }
-#pragma unroll
-        for (int b = 0; b < BLOCKS<N>; b++) {
-            const uint32_t to = o.at + b * COLUMNS<N> * 128;
-            if constexpr (!FLOATS) {
-                finish_turned<T>(p.e, acc[b], to + turned_row(warp, lane), c);
-            } else if (warp / 2 == turn) {
-                finish_turned_floats(p.e, acc[b], to, c, warp % 2 * 16 + lane / 4, lane);
-            }
-        }
-        ptx::fence_shared();
-        ptx::sync_threads(1 + group, 128);
+    if (p.e.add) {
+        ptx::barrier_wait(o.added, o.parity);
+        o.parity ^= 1;
+    } else {
         if (o.first) {
-            ptx::store_box(&p.y, o.at, k, at.w, at.n, at.h);
-            ptx::stores_commit();
+            ptx::stores_wait_read<0>();
+        }
+        ptx::sync_threads(1 + group, 128);
+    }
+#pragma unroll
+    for (int b = 0; b < BLOCKS<N>; b++) {
+        finish_turned<T>(p.e, acc[b], o.at + b * COLUMNS<N> * 128 + turned_row(warp, lane), c);
+    }
+    ptx::fence_shared();
+    ptx::sync_threads(1 + group, 128);
+    if (o.first) {
+        ptx::store_box(&p.y, o.at, o.k0, at.w, at.n, at.h);
+        ptx::stores_commit();
+    }
+}
+
+/* Places of a tile: pixels from its corner, and row, image and column in it (9 bits each); -1 where
+ * there is no output. */
+__device__ __forceinline__ void list_places(const dr_wl &p, const memory &m, int n) {
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        const int w = i % p.pw, image = i / p.pw % p.tn, h = i / p.pw / p.tn;
+        m.place[i] = make_int2((image * p.ho + h) * p.wo + w,
+                               h < p.th && w < p.tw ? h | image << 9 | w << 18 : -1);
+    }
+}
+
+/* Floats go from registers to memory: four lanes exchange what they have, so that each stores four
+ * filters of one pixel, and four 64 bytes. */
+template <int N>
+__device__ __forceinline__ void store_floats(const dr_wl &p, const memory &m, const sums<N> &acc,
+                                             const corner &at, int k0, int lane,
+                                             const dr_column (&c)[2]) {
+    const float least = p.e.act == 1 ? 0.0f : -INFINITY,
+                slope = p.e.act == 4 ? DR_LEAKY_SLOPE : 1.0f;
+    const int r = lane / 4 % 4, k = k0 + lane / 16 * 4 + r / 2 * 8;
+    const int rows = p.ho - at.h, images = p.n - at.n, columns = p.wo - at.w;
+    const int64_t corner = (int64_t)((at.n * p.ho + at.h) * p.wo + at.w) * p.k + k;
+    const int2 *const place = m.place + lane % 4 * 2 + r % 2;
+#pragma unroll
+    for (int b = 0; b < BLOCKS<N>; b++) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS<N> / 8; j++) {
+            uint32_t v[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                v[i] = __float_as_uint(fmaf(acc[b][4 * j + i], c[i / 2].scale, c[i / 2].shift));
+            }
+            turn<4>(v);
+            const int2 to = place[b * COLUMNS<N> + 8 * j];
+            if (to.y < 0 || (to.y & 511) >= rows || (to.y >> 9 & 511) >= images ||
+                to.y >> 18 >= columns || k >= p.k) {
+                continue;
+            }
+            const int64_t from = corner + (int64_t)to.x * p.k;
+            float4 f = make_float4(__uint_as_float(v[0]), __uint_as_float(v[1]),
+                                   __uint_as_float(v[2]), __uint_as_float(v[3]));
+            if (p.e.add) {
+                const float4 a = *reinterpret_cast<const float4 *>((const float *)p.e.add + from);
+                f.x += a.x, f.y += a.y, f.z += a.z, f.w += a.w;
+            }
+            f.x = larger(larger(f.x, least), f.x * slope);
+            f.y = larger(larger(f.y, least), f.y * slope);
+            f.z = larger(larger(f.z, least), f.z * slope);
+            f.w = larger(larger(f.w, least), f.w * slope);
+            *reinterpret_cast<float4 *>((float *)p.y_at + from) = f;
         }
     }
 }
 
 template <typename T, int N>
 __device__ __forceinline__ void consume(const dr_wl &p, const memory &m) {
+    constexpr bool FLOATS = sizeof(typename T::real) == 4;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, group = threadIdx.x / 128;
     const int filter = group * 64 + warp * 16 + (lane & 15);
     consumer s = {};
@@ -267,12 +308,18 @@ __device__ __forceinline__ void consume(const dr_wl &p, const memory &m) {
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         const corner at = corner_of(p, tile);
         o.k0 = at.k * 128 + group * 64;
-        bring_added(p, o, at, o.k0);
+        if (!FLOATS) {
+            bring_added(p, o, at);
+        }
         sum<T, N>(p, m, s, acc);
         const int k = o.k0 + warp * 16 + lane / 4;
         const dr_column c[2] = {dr_column_of(p.e, min(k, p.k - 1)),
                                 dr_column_of(p.e, min(k + 8, p.k - 1))};
-        store<T, N>(p, acc, o, at, lane, c);
+        if constexpr (FLOATS) {
+            store_floats<N>(p, m, acc, at, o.k0 + warp * 16, lane, c);
+        } else {
+            store_halves<T, N>(p, acc, o, at, lane, c);
+        }
     }
 }
 
@@ -287,6 +334,7 @@ __global__ void __launch_bounds__(384, 1) kernel(const __grid_constant__ dr_wl p
     m.strip_bars = m.out + 2 * p.out_stage;
     m.slab_bars = m.strip_bars + 16 * p.strip_stages;
     m.added = m.slab_bars + 16 * p.slabs;
+    m.place = reinterpret_cast<int2 *>(raw + (m.added + 16 - ptx::shared_address(raw)));
     const int tid = threadIdx.x, warp = tid / 32, stages = p.strip_stages + p.slabs;
     if (tid < stages) {
         ptx::barrier_init(m.strip_bars + 16 * tid, 1);
@@ -295,6 +343,9 @@ __global__ void __launch_bounds__(384, 1) kernel(const __grid_constant__ dr_wl p
     } else if (tid < stages + 2) {
         ptx::barrier_init(m.added + 8 * (tid - stages), 1);
         ptx::barrier_init_done();
+    }
+    if (sizeof(typename T::real) == 4) {
+        list_places(p, m, N);
     }
     if (tid == 256) {
         ptx::prefetch_map(&p.x[0]);
