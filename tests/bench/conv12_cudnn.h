@@ -12,7 +12,7 @@ struct conv12_cudnn;
  * their operands, or use Tensor cores, are left out. Exits when cuDNN fails. */
 struct conv12_cudnn *conv12_cudnn_open(const struct dr_conv *c, enum dr_type t, bool tf32,
                                        dr_stream s);
-/* Times every plan and keeps the fastest; how many there were. */
+/* Times every plan and keeps the fastest; how many there were, 0: it cannot be run. */
 int conv12_cudnn_best(struct conv12_cudnn *p, const void *x, const void *w, void *y);
 void conv12_cudnn_run(struct conv12_cudnn *p, const void *x, const void *w, void *y);
 int64_t conv12_cudnn_workspace(const struct conv12_cudnn *p); /* bytes, of the fastest */
