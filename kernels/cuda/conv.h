@@ -7,6 +7,7 @@
 #define DR_KERNELS_CUDA_CONV_H
 
 #include "kernels/conv_shape.h"
+#include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/dtype.h"
 #include "kernels/epilogue.h"
@@ -36,6 +37,11 @@ static inline const char *dr_cuda_conv_name(const struct dr_conv *c, enum dr_typ
 int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, int way, const void *x,
                        const void *w, const struct dr_epilogue *e, void *y, void *workspace,
                        const struct dr_cuda *cuda);
+/* The same of pixels, x [n, h, w, c] u8 that `u8` normalizes as they are loaded, in the way of
+ * dr_cuda_conv_u8_way: the bits of dr_cuda_normalize, stored as t, and that way after it. */
+int dr_cuda_conv_u8(const struct dr_conv *c, enum dr_type t, const void *x,
+                    const struct dr_cuda_affine *u8, const void *w, const struct dr_epilogue *e,
+                    void *y, const struct dr_cuda *cuda);
 /* The same by the kernels for every shape and card. */
 int dr_cuda_conv_generic(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
                          const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda);

@@ -298,19 +298,23 @@ static int launch_wk(const struct dr_conv *c, enum dr_type t, const struct dr_co
 static bool aligned(const void *p) {
     return (uintptr_t)p % 16 == 0;
 }
+static bool can_run(int arch, const void *x, const void *w, const struct dr_epilogue *e,
+                    const void *y, const struct dr_cuda *cuda) {
+    return dr_cuda_conv_hopper_runs() && cuda->arch == arch && dr_cuda_conv_hopper_acts(e->act) &&
+           aligned(x) && aligned(w) && aligned(y) && aligned(e->add);
+}
 
 int dr_cuda_conv_run(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
                      const void *x, const void *w, const struct dr_epilogue *e, void *y,
                      void *workspace, const struct dr_cuda *cuda, bool *done) {
     *done = false;
-    if (!dr_cuda_conv_hopper_runs() || cuda->arch != p->tile->arch ||
-        !dr_cuda_conv_hopper_acts(e->act) || !aligned(x) || !aligned(w) || !aligned(y) ||
-        !aligned(e->add) || (p->workspace_bytes > 0 && (!cuda->tickets || !workspace))) {
+    if (!can_run(p->tile->arch, x, w, e, y, cuda) ||
+        (p->workspace_bytes > 0 && (!cuda->tickets || !workspace))) {
         return 0;
     }
     if (p->tile->kernel == DR_CONV_SMALL) {
         *done = true;
-        return dr_cuda_conv_small(c, t, x, w, e, y, cuda);
+        return dr_cuda_conv_small(c, t, x, NULL, w, e, y, cuda);
     }
     if (p->tile->kernel == DR_CONV_RS) {
         return launch_rs(c, t, p, x, w, e, y, workspace, cuda, done);
@@ -341,6 +345,13 @@ int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, int way, const v
     const int i = way - DR_CONV_FIRST_TILE;
     return way == DR_CONV_GENERIC ? dr_cuda_conv_generic(c, t, x, w, e, y, cuda)
                                   : run_row(c, t, i / 2, i % 2, x, w, e, y, workspace, cuda);
+}
+
+int dr_cuda_conv_u8(const struct dr_conv *c, enum dr_type t, const void *x,
+                    const struct dr_cuda_affine *u8, const void *w, const struct dr_epilogue *e,
+                    void *y, const struct dr_cuda *cuda) {
+    return can_run(90, x, w, e, y, cuda) ? dr_cuda_conv_small(c, t, x, u8, w, e, y, cuda)
+                                         : (int)cudaErrorNotSupported;
 }
 
 int dr_cuda_conv_back(const struct dr_conv *c, enum dr_type t, int way, const void *dy,

@@ -23,6 +23,9 @@
  * A window's last step reaches past the window: there A's registers are masked to 0, so that an
  * infinity beside the window does not meet a weight of 0. Padding is zeros in shared memory.
  *
+ * Where x is u8, those that fill normalize and round it as the nodes apart would: the same buffer,
+ * so the same bits, and padding is 0 of the normalized image.
+ *
  * Sums run over rows, then along a row: the same bits on any grid. */
 #include "kernels/cuda/conv_small.h"
 #include "kernels/cuda/conv_small.cuh"
@@ -269,8 +272,8 @@ __global__ void __launch_bounds__(THREADS, 1) small_kernel(const __grid_constant
 
 /* ---- launch ---- */
 
-small small_of(const dr_conv *c, const dr_small &d, const void *x, const void *w,
-               const dr_epilogue &e, void *y) {
+small small_of(const dr_conv *c, const dr_small &d, const void *x, const dr_cuda_affine *u8,
+               const void *w, const dr_epilogue &e, void *y) {
     small p = {};
     p.x = x, p.filters = w, p.y = y;
     p.h = (int)c->h, p.w = (int)c->w, p.c = (int)c->c, p.k = (int)c->k;
@@ -281,7 +284,11 @@ small small_of(const dr_conv *c, const dr_small &d, const void *x, const void *w
     p.pixel = d.pixel, p.pitch = d.pitch, p.buffer = d.buffer, p.blocks = d.blocks;
     p.run = d.run, p.run_tiles = dr_divisor_of(d.run_tiles);
     p.tiles = d.tiles, p.tiles_k = d.tiles_k;
-    p.words = (int)(c->n * c->h * c->w * c->c / 2);
+    p.words = (int)(c->n * c->h * c->w * c->c / (u8 ? 4 : 2));
+    p.u8 = u8 != NULL;
+    for (int i = 0; u8 && i < p.c; i++) {
+        p.mul[i] = u8->mul[i], p.add[i] = u8->add[i];
+    }
     p.e = e;
     return p;
 }
@@ -322,13 +329,15 @@ template <class T> int launch_n(const choice &ch, const dr_cuda *cuda) {
 using namespace dr;
 
 extern "C" int dr_cuda_conv_small(const struct dr_conv *c, enum dr_type t, const void *x,
-                                  const void *w, const struct dr_epilogue *e, void *y,
+                                  const struct dr_cuda_affine *u8, const void *w,
+                                  const struct dr_epilogue *e, void *y,
                                   const struct dr_cuda *cuda) {
     choice ch;
-    if (!dr_cuda_conv_small_plan(c, t, cuda->sms, &ch.d)) {
+    if (!dr_cuda_conv_small_plan(c, t, cuda->sms, &ch.d) ||
+        (u8 && (!dr_cuda_conv_small_u8(c, t) || u8->n != c->c))) {
         return (int)cudaErrorInvalidValue;
     }
-    ch.p = small_of(c, ch.d, x, w, *e, y);
+    ch.p = small_of(c, ch.d, x, u8, w, *e, y);
     return (t == DR_TYPE_F32   ? launch_n<ptx::tf32>
             : t == DR_TYPE_F16 ? launch_n<ptx::f16>
                                : launch_n<ptx::bf16>)(ch, cuda);

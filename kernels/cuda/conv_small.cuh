@@ -35,6 +35,8 @@ struct small {
     dr_divisor run_tiles;
     int tiles, tiles_k;
     int words; /* of 4 bytes, in x */
+    bool u8;   /* x holds bytes that stand for byte * mul[channel] + add[channel] */
+    float mul[8], add[8];
     dr_epilogue e;
 };
 
@@ -165,29 +167,69 @@ __device__ __forceinline__ source source_of(const small &p, int first, int row) 
     return {(int)image, (int)(v - image * p.span.d) - p.pt};
 }
 
-/* BLOCKS times 32 places of a row at a time: all are loaded before the first is stored.
- * load(place), place < places, gives what store(place, value) takes. */
+/* BLOCKS times `lanes` places of a row at a time, the others idle: all are loaded before the first
+ * is stored. load(place), also past the last place, gives what store(place, value) takes. */
 template <int BLOCKS, class L, class S>
-__device__ __forceinline__ void move_row(int places, L load, S store) {
-    for (int place = threadIdx.x % 32; place - (int)(threadIdx.x % 32) < places;
-         place += 32 * BLOCKS) {
+__device__ __forceinline__ void move_row(int places, int lanes, L load, S store) {
+    const int lane = threadIdx.x % 32;
+    if (lane >= lanes) {
+        return;
+    }
+    for (int place = lane; place - lane < places; place += lanes * BLOCKS) {
         decltype(load(0)) v[BLOCKS];
 #pragma unroll
         for (int b = 0; b < BLOCKS; b++) {
-            v[b] = load(place + 32 * b);
+            v[b] = load(place + lanes * b);
         }
 #pragma unroll
         for (int b = 0; b < BLOCKS; b++) {
-            if (place + 32 * b < places) {
-                store(place + 32 * b, v[b]);
+            if (place + lanes * b < places) {
+                store(place + lanes * b, v[b]);
             }
         }
     }
 }
 
+/* Without its origin, from which the compiler would compute every address anew. */
+template <class V> __device__ __forceinline__ const V *kept(const V *p) {
+    asm("" : "+l"(p));
+    return p;
+}
+
+/* ---- what x holds: values of the type, or bytes, which become what normalize would store ---- */
+/* Byte i of a word as a number: 2^23 + n has n in its low bits. */
+__device__ __forceinline__ float number(uint32_t word, int i) {
+    return __uint_as_float(__byte_perm(word, 0x4b000000, 0x7440 + i)) - 8388608.0f;
+}
+/* As normalize_kernel computes it. */
+__device__ __forceinline__ float normalized(const small &p, uint32_t word, int i, int ch) {
+    return __fmaf_rn(number(word, i), p.mul[ch], p.add[ch]);
+}
+/* A value of channel ch, as its 16 bits. */
+template <class T>
+__device__ __forceinline__ uint32_t value_at(const small &, const uint16_t *from, int) {
+    return __ldg(from);
+}
+template <class T>
+__device__ __forceinline__ uint32_t value_at(const small &p, const uint8_t *from, int ch) {
+    return T::pack(normalized(p, __ldg(from), 0, ch), 0.0f);
+}
+/* Four values, from channel ch (0, 4) on. */
+template <class T>
+__device__ __forceinline__ uint2 four_at(const small &, const uint16_t *from, int) {
+    return __ldg(reinterpret_cast<const uint2 *>(from));
+}
+template <class T>
+__device__ __forceinline__ uint2 four_at(const small &p, const uint8_t *from, int ch) {
+    const uint32_t v = __ldg(reinterpret_cast<const uint32_t *>(from));
+    return make_uint2(T::pack(normalized(p, v, 0, ch), normalized(p, v, 1, ch + 1)),
+                      T::pack(normalized(p, v, 2, ch + 2), normalized(p, v, 3, ch + 3)));
+}
+
 /* Four values of pixel (y, x): its slots of part `part`. What is outside of the image, and slots
  * without a channel, are 0. */
-__device__ __forceinline__ uint2 pixel_of(const small &p, const uint16_t *from, source at, int x,
+template <class T, class F>
+__device__ __forceinline__ uint2 pixel_of(const small &p, const F *from, source at, int x,
                                           int part) {
     uint32_t v[4];
 #pragma unroll
@@ -195,39 +237,39 @@ __device__ __forceinline__ uint2 pixel_of(const small &p, const uint16_t *from, 
         const int y = at.y + (p.stack == 1 ? 0 : p.stack == 2 ? slot / 2 : slot);
         const int ch = p.stack == 1 ? part * 4 + slot : p.stack == 2 ? slot % 2 : 0;
         const bool inside = y >= 0 && y < p.h && x >= 0 && x < p.w && ch < p.c;
-        v[slot] = inside ? __ldg(from + (((int64_t)at.image * p.h + y) * p.w + x) * p.c + ch) : 0;
+        const uint32_t index = ((uint32_t)(at.image * p.h + y) * p.w + x) * p.c + ch;
+        v[slot] = inside ? value_at<T>(p, from + index, ch) : 0;
     }
     return make_uint2(v[0] | v[1] << 16, v[2] | v[3] << 16);
 }
-__device__ __forceinline__ void fill_any(const small &p, const uint16_t *from, source at, int part,
+template <class T, class F>
+__device__ __forceinline__ void fill_any(const small &p, const F *from, source at, int part,
                                          uint4 *to) {
     const auto load = [&](int place) {
-        const uint2 a = pixel_of(p, from, at, 2 * place - p.pl, part);
-        const uint2 b = pixel_of(p, from, at, 2 * place - p.pl + 1, part);
+        const uint2 a = pixel_of<T>(p, from, at, 2 * place - p.pl, part);
+        const uint2 b = pixel_of<T>(p, from, at, 2 * place - p.pl + 1, part);
         return make_uint4(a.x, a.y, b.x, b.y);
     };
-    move_row<1>(p.pitch / 16, load, [&](int place, uint4 v) { to[place] = v; });
+    move_row<1>(p.pitch / 16, 32, load, [&](int place, uint4 v) { to[place] = v; });
 }
 
-/* 4 or 8 channels: 8 bytes of a pixel are its slots. */
-__device__ __forceinline__ void fill_four(const small &p, const uint16_t *from, source at, int part,
+/* 4 or 8 channels: 4 values of a pixel are its slots. */
+template <class T, class F>
+__device__ __forceinline__ void fill_four(const small &p, const F *from, source at, int part,
                                           uint4 *to) {
     const bool row = at.y >= 0 && at.y < p.h;
-    const uint16_t *const line =
+    const F *const line =
         from + (((int64_t)at.image * p.h + (row ? at.y : 0)) * p.w - p.pl) * p.c + part * 4;
     const auto load = [&](int place) {
         const int x = 2 * place - p.pl;
-        const uint16_t *const pixel = line + 2 * place * p.c;
+        const F *const pixel = line + 2 * place * p.c;
         const uint2 none = make_uint2(0, 0);
-        const uint2 a = row && (unsigned)x < (unsigned)p.w
-                            ? __ldg(reinterpret_cast<const uint2 *>(pixel))
-                            : none;
-        const uint2 b = row && (unsigned)(x + 1) < (unsigned)p.w
-                            ? __ldg(reinterpret_cast<const uint2 *>(pixel + p.c))
-                            : none;
+        const uint2 a = row && (unsigned)x < (unsigned)p.w ? four_at<T>(p, pixel, part * 4) : none;
+        const uint2 b =
+            row && (unsigned)(x + 1) < (unsigned)p.w ? four_at<T>(p, pixel + p.c, part * 4) : none;
         return make_uint4(a.x, a.y, b.x, b.y);
     };
-    move_row<2>(p.pitch / 16, load, [&](int place, uint4 v) { to[place] = v; });
+    move_row<2>(p.pitch / 16, 32, load, [&](int place, uint4 v) { to[place] = v; });
 }
 
 /* 3 channels: two pixels are 12 bytes, in four words, from which they are shifted; by how much is
@@ -257,21 +299,65 @@ __device__ __forceinline__ void fill_three_row(const small &p, const uint32_t *f
         to[place] = make_uint4(in0 ? a : 0, in0 ? b & 0xffff : 0,
                                in1 ? __byte_perm(b, c, 0x5432) : 0, in1 ? c >> 16 : 0);
     };
-    move_row<4>(p.pitch / 16, load, store);
+    move_row<4>(p.pitch / 16, 32, load, store);
 }
-__device__ __forceinline__ void fill_three(const small &p, const uint32_t *from, source at,
-                                           uint4 *to) {
+/* The same of bytes: 6 in three words, the last of which is wanted by the last shift alone. Places
+ * of one lane are even or odd, 48 words apart. */
+template <class T, bool CHECK>
+__device__ __forceinline__ void fill_three_bytes(const small &p, const uint32_t *from, source at,
+                                                 uint4 *to) {
+    const int odd = threadIdx.x % 2;
+    const int begin = ((at.image * p.h + at.y) * p.w - p.pl) * 3 + 6 * odd, word = begin >> 2;
+    const uint32_t shift = (begin & 3) * 8;
+    const uint32_t *const line = kept(from + word);
+    const auto load = [&](int place) {
+        const bool any = (unsigned)(2 * place - p.pl + 1) <= (unsigned)p.w;
+        const uint32_t first = (uint32_t)(place >> 1) * 3;
+        const uint32_t *const words = kept(line + first);
+        uint32_t v[3];
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            const bool there = !CHECK || (uint32_t)(word + first + i) < (uint32_t)p.words;
+            v[i] = any && there && (i < 2 || shift == 24) ? __ldg(words + i) : 0;
+        }
+        return make_uint3(v[0], v[1], v[2]);
+    };
+    const auto store = [&](int place, uint3 v) {
+        const int x = 2 * place - p.pl;
+        const uint32_t a = __funnelshift_r(v.x, v.y, shift), b = __funnelshift_r(v.y, v.z, shift);
+        const bool in0 = (unsigned)x < (unsigned)p.w, in1 = (unsigned)(x + 1) < (unsigned)p.w;
+        const uint32_t rg0 = T::pack(normalized(p, a, 0, 0), normalized(p, a, 1, 1));
+        const uint32_t rg1 = T::pack(normalized(p, a, 3, 0), normalized(p, b, 0, 1));
+        const uint32_t b0 = T::pack(normalized(p, a, 2, 2), 0.0f);
+        const uint32_t b1 = T::pack(normalized(p, b, 1, 2), 0.0f);
+        to[place] = make_uint4(in0 ? rg0 : 0, in0 ? b0 : 0, in1 ? rg1 : 0, in1 ? b1 : 0);
+    };
+    move_row<4>(p.pitch / 16, 32, load, store);
+}
+
+template <class T, bool CHECK>
+__device__ __forceinline__ void three_row(const small &p, const uint16_t *from, source at,
+                                          uint4 *to) {
+    fill_three_row<CHECK>(p, reinterpret_cast<const uint32_t *>(from), at, to);
+}
+template <class T, bool CHECK>
+__device__ __forceinline__ void three_row(const small &p, const uint8_t *from, source at,
+                                          uint4 *to) {
+    fill_three_bytes<T, CHECK>(p, reinterpret_cast<const uint32_t *>(from), at, to);
+}
+template <class T, class F>
+__device__ __forceinline__ void fill_three(const small &p, const F *from, source at, uint4 *to) {
     if (at.y < 0 || at.y >= p.h) {
         move_row<4>(
-            p.pitch / 16, [](int) { return 0; },
+            p.pitch / 16, 32, [](int) { return 0; },
             [&](int place, int) { to[place] = make_uint4(0, 0, 0, 0); });
         return;
     }
     const int begin = (at.image * p.h + at.y) * p.w * 3;
-    if (begin < 4 || begin + p.w * 3 + 8 > 2 * p.words) {
-        fill_three_row<true>(p, from, at, to);
+    if (begin < 8 || begin + p.w * 3 + 8 > p.words * (int)(4 / sizeof(F))) {
+        three_row<T, true>(p, from, at, to);
     } else {
-        fill_three_row<false>(p, from, at, to);
+        three_row<T, false>(p, from, at, to);
     }
 }
 
@@ -284,29 +370,64 @@ __device__ __forceinline__ void fill_floats(const small &p, const float *from, s
     const auto load = [&](int place) {
         return (unsigned)(place - left) < (unsigned)run ? __ldg(line + place) : 0.0f;
     };
-    move_row<8>(p.pitch / 4, load, [&](int place, float v) { to[place] = to_tf32(v); });
+    move_row<8>(p.pitch / 4, 32, load, [&](int place, float v) { to[place] = to_tf32(v); });
+}
+/* The same of bytes. As many lanes work as are a multiple of the channels, so that each keeps its
+ * channel from place to place. */
+__device__ __forceinline__ void fill_bytes(const small &p, const uint8_t *from, source at,
+                                           float *to) {
+    const bool row = at.y >= 0 && at.y < p.h;
+    const int left = p.pl * p.c, run = row ? p.w * p.c : 0;
+    const int ch = threadIdx.x % 32 % p.c;
+    const float mul = p.mul[ch], add = p.add[ch];
+    const uint8_t *const line = from + ((int64_t)at.image * p.h + (row ? at.y : 0)) * run - left;
+    const auto load = [&](int place) {
+        const bool inside = (unsigned)(place - left) < (unsigned)run;
+        return inside ? __fmaf_rn(number(__ldg(line + place), 0), mul, add) : 0.0f;
+    };
+    move_row<8>(p.pitch / 4, 32 / p.c * p.c, load,
+                [&](int place, float v) { to[place] = to_tf32(v); });
+}
+
+/* A row of the buffer. */
+__device__ __forceinline__ void fill_row(ptx::tf32, const small &p, const float *x, source at, int,
+                                         uint8_t *to) {
+    fill_floats(p, x, at, reinterpret_cast<float *>(to));
+}
+__device__ __forceinline__ void fill_row(ptx::tf32, const small &p, const uint8_t *x, source at,
+                                         int, uint8_t *to) {
+    fill_bytes(p, x, at, reinterpret_cast<float *>(to));
+}
+template <class T, class F>
+__device__ __forceinline__ void fill_row(T, const small &p, const F *x, source at, int part,
+                                         uint8_t *to) {
+    uint4 *const line = reinterpret_cast<uint4 *>(to);
+    if (p.c == 3) {
+        fill_three<T>(p, x, at, line);
+    } else if (p.c % 4 == 0) {
+        fill_four<T>(p, x, at, part, line);
+    } else {
+        fill_any<T>(p, x, at, part, line);
+    }
 }
 
 /* Rows first to first + count - 1 of the numbering, a warp a row. */
+template <class T, class F>
+__device__ __forceinline__ void fill_rows(const small &p, const F *x, int first, int count,
+                                          uint8_t *to) {
+    for (int row = threadIdx.x / 32; row < count; row += FILLER_WARPS) {
+        fill_row(T(), p, x, source_of(p, first, row), p.parts == 2 ? row % 2 : 0,
+                 to + row * p.pitch);
+    }
+}
 template <class T>
 __device__ __forceinline__ void fill(const small &p, const void *x, int first, int count,
                                      uint8_t *to) {
-    for (int row = threadIdx.x / 32; row < count; row += FILLER_WARPS) {
-        const source at = source_of(p, first, row);
-        if constexpr (std::is_same_v<T, ptx::tf32>) {
-            fill_floats(p, static_cast<const float *>(x), at,
-                        reinterpret_cast<float *>(to + row * p.pitch));
-        } else {
-            uint4 *const line = reinterpret_cast<uint4 *>(to + row * p.pitch);
-            if (p.c == 3) {
-                fill_three(p, static_cast<const uint32_t *>(x), at, line);
-            } else if (p.c % 4 == 0) {
-                fill_four(p, static_cast<const uint16_t *>(x), at, p.parts == 2 ? row % 2 : 0,
-                          line);
-            } else {
-                fill_any(p, static_cast<const uint16_t *>(x), at, p.parts == 2 ? row % 2 : 0, line);
-            }
-        }
+    using values = std::conditional_t<std::is_same_v<T, ptx::tf32>, float, uint16_t>;
+    if (p.u8) {
+        fill_rows<T>(p, static_cast<const uint8_t *>(x), first, count, to);
+    } else {
+        fill_rows<T>(p, static_cast<const values *>(x), first, count, to);
     }
 }
 

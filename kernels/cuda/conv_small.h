@@ -4,6 +4,7 @@
 #define DR_KERNELS_CUDA_CONV_SMALL_H
 
 #include "kernels/conv_shape.h"
+#include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/dtype.h"
 #include "kernels/epilogue.h"
@@ -31,11 +32,16 @@ struct dr_small {
  * do not depend on it. */
 bool dr_cuda_conv_small_plan(const struct dr_conv *c, enum dr_type t, int sms,
                              struct dr_small *out);
+/* Whether x of a shape that fits may be u8: three channels are read by words, none of which may
+ * reach past the end of x. */
+bool dr_cuda_conv_small_u8(const struct dr_conv *c, enum dr_type t);
 /* y = epilogue(conv(x, w)) of a shape that fits, on a card of compute capability 9.0. Pointers are
  * multiples of 16 bytes, the activation none, relu or leaky_relu. DR_TYPE_F32 rounds its operands
- * to tf32. */
-int dr_cuda_conv_small(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
-                       const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda);
+ * to tf32. u8 NULL: x is stored as t; else it is u8, and the bits of y are those that follow from
+ * dr_cuda_normalize of it, stored as t, with all of its channels. */
+int dr_cuda_conv_small(const struct dr_conv *c, enum dr_type t, const void *x,
+                       const struct dr_cuda_affine *u8, const void *w, const struct dr_epilogue *e,
+                       void *y, const struct dr_cuda *cuda);
 #ifdef __cplusplus
 }
 #endif

@@ -24,6 +24,10 @@ static bool possible(const struct dr_conv *c, bool tf32) {
            (c->c != 3 || tf32 || c->n * c->h * c->w % 2 == 0);
 }
 
+bool dr_cuda_conv_small_u8(const struct dr_conv *c, enum dr_type t) {
+    return c->c != 3 || t == DR_TYPE_F32 || c->n * c->h * c->w % 4 == 0;
+}
+
 /* Tiles of p->blocks, of all images as one run or (through: false) of each image; false: their rows
  * do not fit. */
 static bool cut(const struct dr_conv *c, bool through, struct dr_small *p) {

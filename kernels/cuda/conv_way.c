@@ -2,6 +2,7 @@
 #include "kernels/cuda/conv_way.h"
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/conv_f32_tile.h"
+#include "kernels/cuda/conv_small.h"
 #include "kernels/cuda/conv_table.h"
 #include <math.h>
 #include <stdio.h>
@@ -102,6 +103,22 @@ int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
     qsort(way, (size_t)n, sizeof *way, cheaper);
     way[n++] = dr_cuda_conv_generic_way(c, t, DR_CONV_FPROP, card);
     return n;
+}
+
+bool dr_cuda_conv_u8_way(const struct dr_conv *c, enum dr_type t, int act,
+                         const struct dr_conv_card *card, struct dr_conv_way *way) {
+    struct dr_conv_way all[DR_CONV_WAYS];
+    int rows;
+    const struct dr_conv_tile *const row = dr_cuda_conv_tiles(&rows);
+    dr_cuda_conv_ways(c, t, act, card, all);
+    if (all->way == DR_CONV_GENERIC || !dr_cuda_conv_small_u8(c, t) ||
+        row[(all->way - DR_CONV_FIRST_TILE) / 2].kernel != DR_CONV_SMALL) {
+        return false;
+    }
+    *way = *all;
+    snprintf(way->name, sizeof way->name, "im2win %s u8 %s", type_name(t, true),
+             row[(all->way - DR_CONV_FIRST_TILE) / 2].name);
+    return true;
 }
 
 struct dr_conv dr_cuda_conv_turned_shape(const struct dr_conv *c) {

@@ -46,6 +46,10 @@ static inline bool dr_cuda_conv_hopper_acts(int act) {
  */
 int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
                       const struct dr_conv_card *card, struct dr_conv_way *way);
+/* The one way that can read pixels, u8, and normalize them as it loads. False unless it is also the
+ * model's choice for x as floats: another kernel would have to be faster by what that saves. */
+bool dr_cuda_conv_u8_way(const struct dr_conv *c, enum dr_type t, int act,
+                         const struct dr_conv_card *card, struct dr_conv_way *way);
 /* The generic kernels of a pass: their name, and, roughly, what they take. */
 struct dr_conv_way dr_cuda_conv_generic_way(const struct dr_conv *c, enum dr_type t,
                                             enum dr_conv_pass pass,
