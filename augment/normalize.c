@@ -132,6 +132,19 @@ DR_CUDA_LAUNCHER normalize_cuda(const struct dr_launch *l, struct dr_cuda *cuda)
     return run_cuda(l, cuda, true);
 }
 
+static bool normalize_pixels(const struct dr_graph *g, const struct dr_node *n,
+                             struct dr_pixels *out) {
+    const struct normalize_attrs *a = n->attrs;
+    const struct dr_value *x = &g->value.at[n->in[0]];
+    const int64_t c = channels(&x->shape);
+    if (x->dtype != DR_U8 || c > DR_PIXEL_CHANNELS)
+        return false;
+    out->n = (uint32_t)c;
+    for (int64_t i = 0; i < c; i++)
+        affine(a, DR_U8, i, true, &out->mul[i], &out->add[i]);
+    return true;
+}
+
 const struct dr_op dr_op_normalize = {
     .name = "normalize",
     .doc = "(x * scale - mean) / std by channel, RGB order, to f32.",
@@ -147,6 +160,7 @@ const struct dr_op dr_op_normalize = {
     .grad = normalize_backward,
     .cost = normalize_cost,
     .choose = normalize_choose,
+    .pixels = normalize_pixels,
     .cpu = normalize_cpu,
     DR_CUDA(normalize_cuda),
 };

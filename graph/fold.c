@@ -60,13 +60,17 @@ static bool is_asked_for(const struct dr_graph *g, uint32_t value) {
     return false;
 }
 
+bool dr_folding_private(const struct dr_graph *g, const struct dr_users *u, uint32_t value) {
+    return g->value.at[value].kind == DR_STEP && !is_asked_for(g, value) &&
+           u->first[value + 1] - u->first[value] == 1;
+}
+
 uint32_t dr_folding_root(const struct dr_folding *f, uint32_t node, uint32_t k) {
     const struct dr_graph *g = f->g;
     const struct dr_node *n = &g->node.at[node];
     const uint32_t x = n->in[k];
     const struct dr_value *v = &g->value.at[x];
-    if (n->n_out != 1 || v->kind != DR_STEP || is_asked_for(g, x) ||
-        f->users.first[x + 1] - f->users.first[x] != 1) {
+    if (n->n_out != 1 || !dr_folding_private(g, &f->users, x)) {
         return DR_NONE;
     }
     const uint32_t root = f->to[v->producer];

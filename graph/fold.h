@@ -28,6 +28,11 @@ void dr_folding_join(struct dr_folding *f, uint32_t node, uint32_t root, const c
  * of it is). */
 struct dr_graph *dr_folding_end(struct dr_folding *f, uint32_t **id);
 
+/* Nobody but its one reader, a node, needs the value. */
+bool dr_folding_private(const struct dr_graph *g, const struct dr_users *u, uint32_t value);
+
+/* What turns u8 pixels into numbers goes into the kernel that reads these. Part of dr_pass_fuse. */
+struct dr_graph *dr_fuse_pixels(struct dr_graph *g);
 /* Pointwise ops that follow each other become one `pointwise` node. Part of dr_pass_fuse. */
 struct dr_graph *dr_fuse_chains(struct dr_graph *g, const struct dr_op_table *ops);
 #endif

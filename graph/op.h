@@ -72,6 +72,14 @@ struct dr_fused {
     double eps; /* of the norm */
 };
 
+/* Or as it loads its first input, u8 pixels: channel c becomes x * mul[c] + add[c], one
+ * multiply-add in fp32, rounded to what the input was stored as before. */
+enum { DR_PIXEL_CHANNELS = 8 };
+struct dr_pixels {
+    uint32_t n; /* channels; 0: the input is what the op says */
+    float mul[DR_PIXEL_CHANNELS], add[DR_PIXEL_CHANNELS];
+};
+
 /* ---- chains of pointwise ops ---- */
 #define DR_CHAIN_STEPS 16
 #define DR_CHAIN_INPUTS 16
@@ -213,6 +221,11 @@ struct dr_op {
     /* A pointwise op that may become part of a chain: the function it is. Of more than two inputs,
      * it is applied from the left: f(f(a, b), c). NULL: none. */
     struct dr_step (*step)(const struct dr_node *n);
+    /* What the node makes of u8 pixels, if it is that alone. NULL, false: it is not. */
+    bool (*pixels)(const struct dr_graph *g, const struct dr_node *n, struct dr_pixels *out);
+    /* Whether the kernel that g->device would take for the node can do that as it loads input 0;
+     * then its attributes keep it. NULL, false: it cannot, or it would not pay. */
+    bool (*take_pixels)(const struct dr_graph *g, struct dr_node *n, const struct dr_pixels *p);
     void (*cpu)(const struct dr_launch *l, struct dr_cpu *cpu);
     int (*cuda)(const struct dr_launch *l, struct dr_cuda *cuda); /* a cudaError_t; NULL: none */
 };

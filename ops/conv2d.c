@@ -4,6 +4,7 @@
 #include "kernels/cuda/conv.h"
 #include "ops/common.h"
 #include "ops/conv_ways.h"
+#include <string.h>
 
 extern const struct dr_op dr_op_conv2d_dgrad, dr_op_conv2d_wgrad, dr_op_linear_bgrad;
 
@@ -12,7 +13,8 @@ struct conv2d_attrs {
     int64_t filters, kernel[2], stride[2], dilation[2], groups;
     struct dr_padding padding;
     bool bias;
-    int64_t input[2]; /* h, w: set by infer, what dgrad cannot tell from dy */
+    int64_t input[2];        /* h, w: set by infer, what dgrad cannot tell from dy */
+    struct dr_pixels pixels; /* set by the fuse pass */
 };
 
 #define LARGEST 65535 /* of a kernel, stride, dilation or pad */
@@ -183,8 +185,20 @@ static uint32_t conv2d_ways(const struct dr_graph *g, const struct dr_node *n,
                             struct dr_choice *way) {
     const struct conv2d_attrs *a = n->attrs;
     const struct dr_conv s = conv_of(a, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
-    return dr_conv_ways(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_CONV_FPROP, a->fused.activation,
-                        way);
+    const enum dr_type t = dr_type_of(dr_node_out(g, n, 0));
+    const int act = a->fused.activation;
+    return a->pixels.n ? dr_conv_u8_ways(g, &s, t, act, way)
+                       : dr_conv_ways(g, &s, t, DR_CONV_FPROP, act, way);
+}
+static bool conv2d_take_pixels(const struct dr_graph *g, struct dr_node *n,
+                               const struct dr_pixels *p) {
+    struct conv2d_attrs *a = n->attrs;
+    struct dr_choice way[DR_WAYS];
+    a->pixels = *p;
+    if (conv2d_ways(g, n, way) == 0) {
+        a->pixels.n = 0;
+    }
+    return a->pixels.n > 0;
 }
 static struct dr_choice conv2d_choose(const struct dr_graph *g, const struct dr_node *n,
                                       bool cuda) {
@@ -204,14 +218,22 @@ static void conv2d_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct conv2d_attrs *a = l->node->attrs;
     const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
     const struct dr_epilogue e = epilogue_of(l);
+    DR_ASSERT(a->pixels.n == 0);
     dr_conv_fprop(cpu, dr_tiles(), &s, l->in[0], l->in[1], &e, l->out[0], l->workspace);
 }
 DR_CUDA_LAUNCHER conv2d_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct conv2d_attrs *a = l->node->attrs;
     const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
     const struct dr_epilogue e = epilogue_of(l);
-    return dr_cuda_conv_fprop(&s, dr_type_of(dr_launch_in(l, 0)), l->choice->way, l->in[0],
-                              l->in[1], &e, l->out[0], l->workspace, cuda);
+    const enum dr_type t = dr_type_of(dr_launch_out(l, 0));
+    if (a->pixels.n) {
+        struct dr_cuda_affine u8 = {.n = a->pixels.n};
+        memcpy(u8.mul, a->pixels.mul, sizeof a->pixels.mul);
+        memcpy(u8.add, a->pixels.add, sizeof a->pixels.add);
+        return dr_cuda_conv_u8(&s, t, l->in[0], &u8, l->in[1], &e, l->out[0], cuda);
+    }
+    return dr_cuda_conv_fprop(&s, t, l->choice->way, l->in[0], l->in[1], &e, l->out[0],
+                              l->workspace, cuda);
 }
 
 /* ---- gradient by the input: dy, weight -> dx ---- */
@@ -297,6 +319,7 @@ const struct dr_op dr_op_conv2d = {
     .cost = conv2d_cost,
     .choose = conv2d_choose,
     .ways = conv2d_ways,
+    .take_pixels = conv2d_take_pixels,
     .cpu = conv2d_cpu,
     DR_CUDA(conv2d_cuda),
 };

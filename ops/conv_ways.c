@@ -17,6 +17,16 @@ struct dr_choice dr_conv_choice(const struct dr_graph *g, const struct dr_conv *
         .workspace_bytes = workspace_bytes, .kernel = dr_strdup(g->arena, w.name), .us = w.us};
 }
 
+static struct dr_choice choice_of(const struct dr_graph *g, const struct dr_conv_way *w,
+                                  const char *problem) {
+    return (struct dr_choice){.workspace_bytes = w->workspace_bytes,
+                              .kernel = dr_strdup(g->arena, w->name),
+                              .way = w->way,
+                              .us = w->us,
+                              .problem = problem,
+                              .reason = w->reason};
+}
+
 uint32_t dr_conv_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t,
                       enum dr_conv_pass pass, int act, struct dr_choice *way) {
     struct dr_conv_way w[DR_CONV_WAYS];
@@ -28,12 +38,20 @@ uint32_t dr_conv_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr
     dr_cuda_conv_problem(c, t, pass, act, g->tf32, text, sizeof text);
     const char *const problem = dr_strdup(g->arena, text);
     for (int i = 0; i < n; i++) {
-        way[i] = (struct dr_choice){.workspace_bytes = w[i].workspace_bytes,
-                                    .kernel = dr_strdup(g->arena, w[i].name),
-                                    .way = w[i].way,
-                                    .us = w[i].us,
-                                    .problem = problem,
-                                    .reason = w[i].reason};
+        way[i] = choice_of(g, &w[i], problem);
     }
     return (uint32_t)n;
+}
+
+uint32_t dr_conv_u8_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t, int act,
+                         struct dr_choice *way) {
+    struct dr_conv_way w;
+    const struct dr_conv_card card = card_of(g);
+    char text[200];
+    if (!dr_cuda_conv_u8_way(c, t, act, &card, &w)) {
+        return 0;
+    }
+    dr_cuda_conv_problem(c, t, DR_CONV_FPROP, act, g->tf32, text, sizeof text);
+    way[0] = choice_of(g, &w, dr_printf(g->arena, "%s of u8", text));
+    return 1;
 }

@@ -9,6 +9,9 @@
  */
 uint32_t dr_conv_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t,
                       enum dr_conv_pass pass, int act, struct dr_choice *way);
+/* The same of the forward pass where x is u8 pixels; 0: no kernel takes them. */
+uint32_t dr_conv_u8_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t, int act,
+                         struct dr_choice *way);
 /* The choice of a pass that has one way, on either device. */
 struct dr_choice dr_conv_choice(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t,
                                 enum dr_conv_pass pass, bool cuda, int64_t workspace_bytes);
