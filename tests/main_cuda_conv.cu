@@ -2,11 +2,14 @@
  * against the definition in double: main_cuda_conv [SHAPES [SEED [WORK]]] (2000, 1, 400000000
  * multiply-adds at most a shape, fewer under a sanitizer). Each result must be
  * right within roundings, NaN and infinity included, have every output written and nothing beside
- * them, and have the same bits on another number of multiprocessors. `main_cuda_conv noise [RUNS
+ * them, and have the same bits on another number of multiprocessors. Where u8 can be normalized on
+ * the way, it gives the bits of the two launches. `main_cuda_conv noise [RUNS
  * [SEED]]` (1000, 1) repeats each row in each type, on the whole card and on half of it, beside a
  * stream of other kernels that come and go: one hash. Without such a device it says so and exits 77
  * (skipped). */
+#include "kernels/cuda/conv.h"
 #include "kernels/cuda/conv_hopper.h"
+#include "kernels/cuda/conv_small.h"
 #include "tests/conv_check.cuh"
 #include <string.h>
 
@@ -165,6 +168,50 @@ bool try_turned(bench &b, const dr_conv &f, int t, const dr_epilogue &e, unsigne
     return r.wrong == 0;
 }
 
+__global__ void bytes_kernel(uint8_t *x, int64_t n, uint64_t seed) {
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        x[i] = (uint8_t)mix(seed * 0x9e3779b97f4a7c15ull + (uint64_t)i);
+    }
+}
+
+/* Bytes, normalized as the kernel loads them and by a launch of their own; false: other bits. */
+bool try_bytes(bench &b, const dr_conv &c, int t, const dr_epilogue &e, int sms) {
+    dr_small fits;
+    if (!dr_cuda_conv_small_plan(&c, (dr_type)t, 132, &fits) ||
+        !dr_cuda_conv_small_u8(&c, (dr_type)t)) {
+        return true;
+    }
+    const int64_t pixels = c.n * c.h * c.w,
+                  bytes = c.n * c.ho * c.wo * c.k * dr_type_bytes(dr_type(t));
+    dr_cuda_affine a = {};
+    a.n = c.c;
+    for (int i = 0; i < c.c; i++) {
+        a.mul[i] = 0.003f * (float)(1 + below(5)), a.add[i] = -0.25f * (float)below(9);
+    }
+    bytes_kernel<<<512, 256>>>((uint8_t *)b.turned, pixels * c.c, state);
+    MUST((cudaError_t)dr_cuda_normalize((dr_type)t, true, b.turned, (dr_type)t, b.x, pixels, c.c,
+                                        &a, b.cuda.stream));
+    unsigned long long bits[3];
+    for (int pass = 0; pass < 3; pass++) {
+        b.cuda.sms = pass == 1 ? sms : 132;
+        MUST(cudaMemset(b.y, 0xff, (size_t)(bytes + GUARD)));
+        must((cudaError_t)(pass ? dr_cuda_conv_u8(&c, (dr_type)t, b.turned, &a, b.w, &e, b.y,
+                                                  &b.cuda)
+                                : dr_cuda_conv_small(&c, (dr_type)t, b.x, NULL, b.w, &e, b.y,
+                                                     &b.cuda)),
+             "conv_small");
+        MUST(cudaDeviceSynchronize());
+        bits[pass] = hash(b.y, bytes + GUARD, b.cuda.stream);
+    }
+    if (bits[0] != bits[1] || bits[0] != bits[2]) {
+        printf("u8, type %d, [%d,%d,%d,%d] %dx%d k%d s%d,%d p%d,%d, %d sms: other bits\n", t,
+               (int)c.n, (int)c.h, (int)c.w, (int)c.c, (int)c.kh, (int)c.kw, (int)c.k, (int)c.sh,
+               (int)c.sw, (int)c.pt, (int)c.pl, sms);
+    }
+    return bits[0] == bits[1] && bits[0] == bits[2];
+}
+
 int shape(bench &b, int index, int *plans, unsigned *worst) {
     const int t = index % 3;
     const dr_conv c = random_shape(t);
@@ -203,6 +250,7 @@ int shape(bench &b, int index, int *plans, unsigned *worst) {
             }
         }
     }
+    wrong += !try_bytes(b, c, t, e, sms);
     return wrong;
 }
 
