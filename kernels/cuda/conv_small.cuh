@@ -280,14 +280,15 @@ __device__ __forceinline__ void fill_three_row(const small &p, const uint32_t *f
                                                uint4 *to) {
     const int begin = ((at.image * p.h + at.y) * p.w - p.pl) * 3, word = begin >> 1;
     const uint32_t shift = (begin & 1) * 16;
-    const uint32_t *const line = from + word;
+    const uint32_t *const line = kept(from + word);
     const auto load = [&](int place) {
         const bool any = (unsigned)(2 * place - p.pl + 1) <= (unsigned)p.w;
+        const uint32_t *const words = kept(line + 3 * place);
         uint32_t v[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const bool there = !CHECK || (uint32_t)(word + 3 * place + i) < (uint32_t)p.words;
-            v[i] = any && there ? __ldg(line + 3 * place + i) : 0;
+            v[i] = any && there ? __ldg(words + i) : 0;
         }
         return make_uint4(v[0], v[1], v[2], v[3]);
     };
