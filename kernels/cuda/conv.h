@@ -42,6 +42,12 @@ int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, int way, const v
 int dr_cuda_conv_u8(const struct dr_conv *c, enum dr_type t, const void *x,
                     const struct dr_cuda_affine *u8, const void *w, const struct dr_epilogue *e,
                     void *y, const struct dr_cuda *cuda);
+/* y [n, ho / 2, wo / 2, k] = the largest of each 2 x 2 outputs (NaN, if one is), in the way of
+ * dr_cuda_conv_pool_way: the bits of that way and dr_cuda_max_pool_fprop after it. e: without
+ * `add`, the activation relu. */
+int dr_cuda_conv_pool(const struct dr_conv *c, enum dr_type t, int way, const void *x,
+                      const void *w, const struct dr_epilogue *e, void *y,
+                      const struct dr_cuda *cuda);
 /* The same by the kernels for every shape and card. */
 int dr_cuda_conv_generic(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
                          const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda);

@@ -124,13 +124,16 @@ static int launch_rs(const struct dr_conv *c, enum dr_type t, const struct dr_co
                 : dr_conv_rs_tf32)(&a, p->tile, p->shared_bytes, blocks, cuda->stream);
 }
 
-/* y, or what is added to it: boxes of `rows` x 8 pixels, 128 bytes of filters. */
+/* y, or what is added to it: boxes of `rows` x 8 pixels (or of as many as are left of these), 128
+ * bytes of filters. */
 static bool map_output(CUtensorMap *map, const struct dr_conv *c, enum dr_type t,
                        const struct dr_conv_plan *p, int rows, const void *y) {
     const int64_t pixel = c->k * dr_type_bytes(t);
-    const int64_t size[] = {c->k, p->wo, p->ho, p->n};
-    const int64_t stride[] = {pixel, p->wo * pixel, p->ho * p->wo * pixel};
-    return dr_tma_map(map, t, y, 4, size, stride, (int[]){128 / dr_type_bytes(t), 8, rows, 1});
+    const int cut = p->pool ? 2 : 1;
+    const int64_t ho = p->ho / cut, wo = p->wo / cut;
+    const int64_t size[] = {c->k, wo, ho, p->n}, stride[] = {pixel, wo * pixel, ho * wo * pixel};
+    const int width = 128 / dr_type_bytes(t);
+    return dr_tma_map(map, t, y, 4, size, stride, (int[]){width, 8 / cut, rows / cut, 1});
 }
 
 static int launch_ws(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
@@ -145,12 +148,12 @@ static int launch_ws(const struct dr_conv *c, enum dr_type t, const struct dr_co
         all.h = all.n * all.h, all.n = 1;
     }
     *done = map_phase(&a.x, c, t, &all, &p->phase[0], x) && map_output(&a.y, c, t, p, 16, y) &&
-            map_weights(&a.w, c, t, 64, w) && map_output(&a.row, c, t, p, 1, y) &&
+            map_weights(&a.w, c, t, 64, w) && (!stacked || map_output(&a.row, c, t, p, 1, y)) &&
             map_output(&a.add, c, t, p, 16, e->add ? e->add : y);
     if (!*done) {
         return 0;
     }
-    a.e = *e;
+    a.e = *e, a.pool = p->pool;
     a.k = (int)c->k, a.pt = (int)c->pt, a.pl = (int)c->pl;
     const int64_t rows = stacked ? all.h : c->ho;
     const int64_t tiles_w = (c->wo + p->tw - 1) / p->tw, tiles_h = (rows + p->th - 1) / p->th;
@@ -173,7 +176,7 @@ static int launch_wa(const struct dr_conv *c, enum dr_type t, const struct dr_co
     if (!*done) {
         return 0;
     }
-    a.e = *e, a.k = (int)c->k;
+    a.e = *e, a.k = (int)c->k, a.pool = p->pool;
     a.tn = p->tn, a.th = p->th, a.tw = p->tw, a.pw = p->pw;
     if (p->linear) {
         a.lines = 1, a.ho = (int)p->ho, a.wo = (int)p->wo, a.row = dr_divisor_of(p->pw);
@@ -345,6 +348,23 @@ int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, int way, const v
     const int i = way - DR_CONV_FIRST_TILE;
     return way == DR_CONV_GENERIC ? dr_cuda_conv_generic(c, t, x, w, e, y, cuda)
                                   : run_row(c, t, i / 2, i % 2, x, w, e, y, workspace, cuda);
+}
+
+int dr_cuda_conv_pool(const struct dr_conv *c, enum dr_type t, int way, const void *x,
+                      const void *w, const struct dr_epilogue *e, void *y,
+                      const struct dr_cuda *cuda) {
+    struct dr_conv_plan p;
+    int rows;
+    bool done;
+    const struct dr_conv_tile *const tile = dr_cuda_conv_tiles(&rows);
+    const int i = way - DR_CONV_FIRST_TILE;
+    if (i < 0 || i / 2 >= rows || !dr_cuda_conv_plan(c, t, &tile[i / 2], i % 2, &p) ||
+        !dr_cuda_conv_pools(c, t, &p, e->act) || e->add) {
+        return (int)cudaErrorInvalidValue;
+    }
+    p.pool = true;
+    const int err = dr_cuda_conv_run(c, t, &p, x, w, e, y, NULL, cuda, &done);
+    return err || done ? err : (int)cudaErrorNotSupported;
 }
 
 int dr_cuda_conv_u8(const struct dr_conv *c, enum dr_type t, const void *x,

@@ -121,6 +121,38 @@ __device__ __forceinline__ void finish_turned(const dr_epilogue &e, const float 
     }
 }
 
+/* The same, but of each 2 x 2 of the 16 x 8 pixels only the largest, after relu; NaN is larger than
+ * all. A lane has whole windows: both columns are neighbours in acc, rows follow each other.
+ * Neither relu nor rounding changes which is the largest, so that comes first. The buffer becomes 8
+ * x 4 pixels; a matrix has two rows of them, their columns in turns. */
+__device__ __forceinline__ uint32_t pooled_row(int warp, int lane) {
+    const int pixel = lane % 2 * 4 + lane % 8 / 2 + lane / 16 * 8, eight = warp * 2 + lane / 8 % 2;
+    return pixel * 128 + ((eight ^ (pixel & 7)) << 4);
+}
+template <typename T>
+__device__ __forceinline__ void finish_pooled(const float (&acc)[64], uint32_t to,
+                                              const dr_column (&c)[2]) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const dr_column &col = c[i % 2];
+            float r[2];
+#pragma unroll
+            for (int row = 0; row < 2; row++) {
+                const int at = 32 * j + 16 * (i / 2) + 8 * row + 2 * (i % 2);
+                r[row] = larger(larger(fmaf(acc[at], col.scale, col.shift),
+                                       fmaf(acc[at + 1], col.scale, col.shift)),
+                                larger(fmaf(acc[at + 4], col.scale, col.shift),
+                                       fmaf(acc[at + 5], col.scale, col.shift)));
+            }
+            v[i] = T::relu(T::pack(r[0], r[1]));
+        }
+        ptx::store_matrices_turned(to + j * 2048, v);
+    }
+}
+
 /* The same for floats: a buffer of 2 * N pixels by 32 filters, 128 bytes a pixel, swizzled. This
  * lane's filters in it are `filter` and filter + 8. Activations without branches: relu is max(v,
  * 0), leaky relu max(v, v * slope). */

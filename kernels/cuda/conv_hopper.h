@@ -77,6 +77,7 @@ struct dr_wa {
     /* Where a tile is 256 consecutive positions of an image of `row.d` columns, of which the first
      * wo count (pieces: of an image): */
     int lines, ho, wo;
+    int pool; /* y is the largest of each 2 x 2 outputs */
     struct dr_divisor row;
     void *y_at;
     int tiles, pairs; /* of pixels; pairs of them times k_tiles */
@@ -91,6 +92,7 @@ struct dr_ws {
     int k, pt, pl, tiles, k_tiles;
     int stacked; /* rows of an image, where tiles cover rows of all images as one; or 0 */
     int n;
+    int pool; /* y is the largest of each 2 x 2 outputs */
     struct dr_divisor tiles_w, tiles_h;
 };
 /* What one column of the filter reads of one phase of the stride (or, `wide`, what a phase's taps

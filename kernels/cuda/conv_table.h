@@ -67,6 +67,7 @@ struct dr_conv_plan {
     int shared_bytes;
     int64_t workspace_bytes; /* partial sums of tiles that are cut */
     double us;               /* what the cost model expects on an H200 */
+    bool pool; /* WS, WA, set after planning: y is the largest of each 2 x 2 outputs */
 };
 
 /* False where no row fits: then the generic kernels compute it. `arch`: 10 * major + minor of the

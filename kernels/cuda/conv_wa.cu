@@ -12,7 +12,8 @@
  *     warp 8                   brings both tiles' patches     \ one thread of
  *     warp 9                   brings slabs                   / each works
  *
- * Sums leave through the last patch's stage, which nothing else needs by then. */
+ * Sums leave through the last patch's stage, which nothing else needs by then. POOL: only the
+ * largest of each 2 x 2 pixels does. */
 #include "kernels/cuda/conv_hopper.cuh"
 
 namespace dr {
@@ -209,7 +210,7 @@ __device__ __forceinline__ void each_piece(const dr_wa &p, uint32_t out, const c
 
 /* What moves a tile's outputs, or what is added to them: block b's filters, from 32 (floats) or 64
  * (halves) of them at k0, through `out`. */
-template <typename T> struct mover {
+template <typename T, bool POOL> struct mover {
     using real = typename T::real;
     const dr_wa &p;
     const corner &at;
@@ -230,8 +231,9 @@ template <typename T> struct mover {
                 *reinterpret_cast<uint4 *>((real *)p.y_at + to) = ptx::load_shared(from);
             });
         } else if (threadIdx.x % 128 == 0) {
-            ptx::store_box(&p.y, out, k0, at.w + b * p.second_w, at.h + b * p.second_h,
-                           at.n + b * p.second_n);
+            constexpr int CUT = POOL ? 2 : 1;
+            ptx::store_box(&p.y, out, k0, (at.w + b * p.second_w) / CUT,
+                           (at.h + b * p.second_h) / CUT, at.n + b * p.second_n);
         }
     }
 };
@@ -239,7 +241,7 @@ template <typename T> struct mover {
 /* Sums leave through the stage of the last patch, 32 KB at least: halves of both blocks at once,
  * floats of one block after the other. Then it is free. `added`: a barrier for what the epilogue
  * adds. */
-template <typename T>
+template <typename T, bool POOL>
 __device__ __forceinline__ void store(const dr_wa &p, consumer &s, const float (&acc)[2][64],
                                       const corner &at, int k0, const dr_column (&c)[2],
                                       bool stored, uint32_t added, int *parity) {
@@ -247,11 +249,11 @@ __device__ __forceinline__ void store(const dr_wa &p, consumer &s, const float (
     const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
     const bool first = threadIdx.x % 128 == 0;
     const uint32_t out = s.patches + s.patch.at * p.patch_stage;
-    const mover<T> move = {p, at};
+    const mover<T, POOL> move = {p, at};
 #pragma unroll
     for (int turn = 0; turn < (FLOATS ? 2 : 1); turn++) {
         ptx::sync_threads(1 + group, 128); /* every warp is done with the patch */
-        if (p.e.add) {
+        if (!POOL && p.e.add) {
             if (first && !p.lines) {
                 ptx::barrier_expect(added, 2 * BLOCK);
             }
@@ -267,6 +269,9 @@ __device__ __forceinline__ void store(const dr_wa &p, consumer &s, const float (
         if constexpr (FLOATS) {
             finish_turned_floats(p.e, acc[turn], out + warp / 2 * BLOCK, c,
                                  warp % 2 * 16 + s.lane / 4, s.lane);
+        } else if constexpr (POOL) {
+            finish_pooled<T>(acc[0], out + pooled_row(warp, s.lane), c);
+            finish_pooled<T>(acc[1], out + BLOCK + pooled_row(warp, s.lane), c);
         } else {
             finish_turned<T>(p.e, acc[0], out + turned_row(warp, s.lane), c);
             finish_turned<T>(p.e, acc[1], out + BLOCK + turned_row(warp, s.lane), c);
@@ -293,7 +298,8 @@ __device__ __forceinline__ void store(const dr_wa &p, consumer &s, const float (
     s.patch.next(p.patches);
 }
 
-template <typename T> __device__ __forceinline__ void consume(const dr_wa &p, const memory &m) {
+template <typename T, bool POOL>
+__device__ __forceinline__ void consume(const dr_wa &p, const memory &m) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, group = threadIdx.x / 128;
     const int filter = warp * 16 + (lane & 15);
     consumer s = {};
@@ -319,11 +325,11 @@ template <typename T> __device__ __forceinline__ void consume(const dr_wa &p, co
         s.start = p.lines ? at.w : 0;
         sum<T>(p, s, acc, steps);
         const bool stored = divide(pair, p.k_tiles, &k_tile) * 2 + group < p.tiles;
-        store<T>(p, s, acc, at, k_tile * 64, c, stored, added, &parity);
+        store<T, POOL>(p, s, acc, at, k_tile * 64, c, stored, added, &parity);
     }
 }
 
-template <typename T>
+template <typename T, bool POOL>
 __global__ void __launch_bounds__(384, 1) kernel(const __grid_constant__ dr_wa p) {
 #if DR_HOPPER
     extern __shared__ __align__(1024) uint8_t raw[];
@@ -355,7 +361,7 @@ __global__ void __launch_bounds__(384, 1) kernel(const __grid_constant__ dr_wa p
         }
     } else {
         ptx::registers_up<232>();
-        consume<T>(p, m);
+        consume<T, POOL>(p, m);
     }
     if (warp < 8 && tid % 128 == 0) { /* here, or setmaxnreg would be ignored */
         ptx::stores_wait<0>();
@@ -364,7 +370,12 @@ __global__ void __launch_bounds__(384, 1) kernel(const __grid_constant__ dr_wa p
 }
 
 template <typename T> int launch(const dr_wa *p, int shared_bytes, int blocks, cudaStream_t s) {
-    return launch_early(kernel<T>, *p, blocks, 384, shared_bytes, s);
+    if constexpr (sizeof(typename T::real) == 2) {
+        if (p->pool) {
+            return launch_early(kernel<T, true>, *p, blocks, 384, shared_bytes, s);
+        }
+    }
+    return launch_early(kernel<T, false>, *p, blocks, 384, shared_bytes, s);
 }
 
 } // namespace

@@ -105,6 +105,30 @@ int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
     return n;
 }
 
+bool dr_cuda_conv_pools(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
+                        int act) {
+    const bool boxes = p->tile->kernel == DR_CONV_WS || p->tile->kernel == DR_CONV_WA;
+    const bool flat = p->wo != c->wo || p->ho != c->ho; /* 1x1: all pixels are one row */
+    return boxes && !p->linear && !flat && t != DR_TYPE_F32 && act == 1 && c->ho > 1 && c->wo > 1;
+}
+
+bool dr_cuda_conv_pool_way(const struct dr_conv *c, enum dr_type t, int act,
+                           const struct dr_conv_card *card, struct dr_conv_way *way) {
+    struct dr_conv_way all[DR_CONV_WAYS];
+    struct dr_conv_plan p;
+    int rows;
+    const struct dr_conv_tile *const row = dr_cuda_conv_tiles(&rows);
+    dr_cuda_conv_ways(c, t, act, card, all);
+    const int i = all->way - DR_CONV_FIRST_TILE;
+    if (i < 0 || !dr_cuda_conv_plan(c, t, &row[i / 2], i % 2, &p) ||
+        !dr_cuda_conv_pools(c, t, &p, act)) {
+        return false;
+    }
+    *way = *all;
+    snprintf(way->name, sizeof way->name, "im2win %s %s pool", type_name(t, true), row[i / 2].name);
+    return true;
+}
+
 bool dr_cuda_conv_u8_way(const struct dr_conv *c, enum dr_type t, int act,
                          const struct dr_conv_card *card, struct dr_conv_way *way) {
     struct dr_conv_way all[DR_CONV_WAYS];

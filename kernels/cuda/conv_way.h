@@ -5,6 +5,7 @@
 #ifndef DR_KERNELS_CUDA_CONV_WAY_H
 #define DR_KERNELS_CUDA_CONV_WAY_H
 #include "kernels/conv_shape.h"
+#include "kernels/cuda/conv_table.h"
 #include "kernels/dtype.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,6 +47,12 @@ static inline bool dr_cuda_conv_hopper_acts(int act) {
  */
 int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
                       const struct dr_conv_card *card, struct dr_conv_way *way);
+/* The way that can store the largest of each 2 x 2 outputs alone; false unless it is the model's
+ * choice for all outputs. Whether a plan can: boxes of whole windows, halves, relu. */
+bool dr_cuda_conv_pool_way(const struct dr_conv *c, enum dr_type t, int act,
+                           const struct dr_conv_card *card, struct dr_conv_way *way);
+bool dr_cuda_conv_pools(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p,
+                        int act);
 /* The one way that can read pixels, u8, and normalize them as it loads. False unless it is also the
  * model's choice for x as floats: another kernel would have to be faster by what that saves. */
 bool dr_cuda_conv_u8_way(const struct dr_conv *c, enum dr_type t, int act,

@@ -15,7 +15,8 @@
  *
  * Each of a block's two warpgroups has its own filters, tiles and patches; its first thread issues
  * the copies. Sums are turned through shared memory (stmatrix) into pixels by channels; the copy
- * engine stores them, clipping at the edges, and before that brings what the epilogue adds. */
+ * engine stores them, clipping at the edges, and before that brings what the epilogue adds. POOL:
+ * only the largest of each 2 x 2 pixels is stored, 8 x 4 of a tile. */
 #include "kernels/cuda/conv_hopper.cuh"
 
 namespace dr {
@@ -114,7 +115,7 @@ struct share {
     int k0, begin, step;
 };
 
-template <typename T>
+template <typename T, bool POOL>
 __device__ __forceinline__ void compute_tiles(const dr_ws &p, const memory &m, const share &s,
                                               const uint32_t (&w)[TAPS][4][4]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, group = threadIdx.x / 128;
@@ -122,12 +123,12 @@ __device__ __forceinline__ void compute_tiles(const dr_ws &p, const memory &m, c
     const int filter = s.k0 + warp * 16 + lane / 4;
     const dr_column c[2] = {dr_column_of(p.e, min(filter, p.k - 1)),
                             dr_column_of(p.e, min(filter + 8, p.k - 1))};
-    const uint32_t row = turned_row(warp, lane);
+    const uint32_t row = POOL ? pooled_row(warp, lane) : turned_row(warp, lane);
     float acc[64];
     int stage = 0, parity = 0, buffer = 0, added = 1; /* weights had the barrier's first phase */
     for (int t = s.begin; t < p.tiles; t += s.step) {
         const uint32_t out = m.out + buffer * OUT;
-        if (first && p.e.add) { /* comes while the product runs */
+        if (!POOL && first && p.e.add) { /* comes while the product runs */
             const corner at = corner_of(p, t);
             ptx::stores_wait_read<1>();
             ptx::barrier_expect(m.added, OUT);
@@ -146,15 +147,24 @@ __device__ __forceinline__ void compute_tiles(const dr_ws &p, const memory &m, c
             stage = 0;
             parity ^= 1;
         }
-        if (p.e.add) {
+        if (!POOL && p.e.add) {
             ptx::barrier_wait(m.added, added);
             added ^= 1;
         }
-        finish_turned<T>(p.e, acc, out + row, c);
+        if constexpr (POOL) {
+            finish_pooled<T>(acc, out + row, c);
+        } else {
+            finish_turned<T>(p.e, acc, out + row, c);
+        }
         ptx::fence_shared();
         ptx::sync_threads(1 + group, 128);
         if (first) {
-            store(p, out, s.k0, corner_of(p, t));
+            const corner at = corner_of(p, t);
+            if constexpr (POOL) {
+                ptx::store_box(&p.y, out, s.k0, at.w / 2, at.h / 2, at.n);
+            } else {
+                store(p, out, s.k0, at);
+            }
             ptx::stores_commit();
         }
         buffer ^= 1;
@@ -164,7 +174,7 @@ __device__ __forceinline__ void compute_tiles(const dr_ws &p, const memory &m, c
     }
 }
 
-template <typename T>
+template <typename T, bool POOL>
 __global__ void __launch_bounds__(256, 1) kernel(const __grid_constant__ dr_ws p) {
 #if DR_HOPPER
     extern __shared__ __align__(1024) uint8_t raw[];
@@ -202,12 +212,13 @@ __global__ void __launch_bounds__(256, 1) kernel(const __grid_constant__ dr_ws p
             bring(p, m, s.begin + i * step, i);
         }
     }
-    compute_tiles<T>(p, m, s, w);
+    compute_tiles<T, POOL>(p, m, s, w);
 #endif
 }
 
 template <typename T> int launch(const dr_ws *p, int shared_bytes, int blocks, cudaStream_t s) {
-    return launch_early(kernel<T>, *p, blocks, 256, shared_bytes, s);
+    return launch_early(p->pool ? kernel<T, true> : kernel<T, false>, *p, blocks, 256, shared_bytes,
+                        s);
 }
 
 } // namespace
@@ -222,7 +233,7 @@ extern "C" int dr_conv_ws(const struct dr_ws *p, enum dr_type t, int shared_byte
 /* A kernel whose body was left out needs few registers. */
 extern "C" bool dr_conv_hopper_built(void) {
     cudaFuncAttributes a;
-    const cudaError_t err = cudaFuncGetAttributes(&a, dr::kernel<dr::ptx::f16>);
+    const cudaError_t err = cudaFuncGetAttributes(&a, dr::kernel<dr::ptx::f16, false>);
     cudaGetLastError();
     return err == cudaSuccess && a.numRegs > 128;
 }
