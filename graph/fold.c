@@ -65,23 +65,30 @@ bool dr_folding_private(const struct dr_graph *g, const struct dr_users *u, uint
            u->first[value + 1] - u->first[value] == 1;
 }
 
-uint32_t dr_folding_root(const struct dr_folding *f, uint32_t node, uint32_t k) {
+uint32_t dr_folding_any_root(const struct dr_folding *f, uint32_t node, uint32_t k) {
     const struct dr_graph *g = f->g;
     const struct dr_node *n = &g->node.at[node];
     const uint32_t x = n->in[k];
-    const struct dr_value *v = &g->value.at[x];
     if (n->n_out != 1 || !dr_folding_private(g, &f->users, x)) {
         return DR_NONE;
     }
-    const uint32_t root = f->to[v->producer];
+    const uint32_t root = f->to[g->value.at[x].producer];
     const struct dr_node *above = &g->node.at[root];
-    const struct dr_value *y = &g->value.at[n->out[0]];
     /* What runs ahead of the step must not come to wait for it. */
     const bool held = above->cls == DR_UPSTREAM && n->cls != DR_UPSTREAM;
-    const bool like = v->dtype == y->dtype && dr_shape_equal(&v->shape, &y->shape);
-    return f->result[root] == x && node < f->until[root] && above->role == n->role && !held && like
+    return f->result[root] == x && node < f->until[root] && above->role == n->role && !held
                ? root
                : DR_NONE;
+}
+
+uint32_t dr_folding_root(const struct dr_folding *f, uint32_t node, uint32_t k) {
+    const struct dr_node *n = &f->g->node.at[node];
+    const uint32_t root = dr_folding_any_root(f, node, k);
+    if (root == DR_NONE) {
+        return DR_NONE;
+    }
+    const struct dr_value *x = &f->g->value.at[n->in[k]], *y = &f->g->value.at[n->out[0]];
+    return x->dtype == y->dtype && dr_shape_equal(&x->shape, &y->shape) ? root : DR_NONE;
 }
 
 void dr_folding_join(struct dr_folding *f, uint32_t node, uint32_t root, const char *label) {

@@ -21,6 +21,8 @@ struct dr_folding dr_folding_create(struct dr_graph *g);
 /* The root of the group whose result is input k of `node`, if the node may join it; else DR_NONE.
  */
 uint32_t dr_folding_root(const struct dr_folding *f, uint32_t node, uint32_t k);
+/* The same of a node whose output may have another shape and type than that input. */
+uint32_t dr_folding_any_root(const struct dr_folding *f, uint32_t node, uint32_t k);
 /* `label`: what people call the node. */
 void dr_folding_join(struct dr_folding *f, uint32_t node, uint32_t root, const char *label);
 /* The graph with every group as one node (g itself where nothing was folded); *id gets, by root,
@@ -31,6 +33,8 @@ struct dr_graph *dr_folding_end(struct dr_folding *f, uint32_t **id);
 /* Nobody but its one reader, a node, needs the value. */
 bool dr_folding_private(const struct dr_graph *g, const struct dr_users *u, uint32_t value);
 
+/* A pool goes into the kernel above it. Part of dr_pass_fuse. */
+struct dr_graph *dr_fuse_pools(struct dr_graph *g);
 /* What turns u8 pixels into numbers goes into the kernel that reads these. Part of dr_pass_fuse. */
 struct dr_graph *dr_fuse_pixels(struct dr_graph *g);
 /* Pointwise ops that follow each other become one `pointwise` node. Part of dr_pass_fuse. */

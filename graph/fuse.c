@@ -8,6 +8,7 @@
  *   this order; the first fields of its attributes (struct dr_fused) say what. The norm's tensors
  *   become operands of the kernel and stay as they are stored: nothing is folded into weights, so
  *   that files, checksums and numbers are the same.
+ * - A kernel that can stores what a pool leaves of its result (fuse_pools.c).
  * - A kernel that can read u8 pixels does what a normalize above it does (fuse_pixels.c).
  * - Other pointwise ops that follow each other become one `pointwise` node (fuse_chains.c).
  *
@@ -138,5 +139,5 @@ static struct dr_graph *fuse_into_kernels(struct dr_graph *g) {
 }
 
 struct dr_graph *dr_pass_fuse(struct dr_graph *g, const struct dr_op_table *ops) {
-    return dr_fuse_chains(dr_fuse_pixels(fuse_into_kernels(g)), ops);
+    return dr_fuse_chains(dr_fuse_pixels(dr_fuse_pools(fuse_into_kernels(g))), ops);
 }

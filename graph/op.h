@@ -226,6 +226,9 @@ struct dr_op {
     /* Whether the kernel that g->device would take for the node can do that as it loads input 0;
      * then its attributes keep it. NULL, false: it cannot, or it would not pay. */
     bool (*take_pixels)(const struct dr_graph *g, struct dr_node *n, const struct dr_pixels *p);
+    /* Whether that kernel can also do what `below` does, the one reader of the node's output: then
+     * its attributes keep it, and below's output is the node's. NULL, false: as above. */
+    bool (*take_below)(const struct dr_graph *g, struct dr_node *n, const struct dr_node *below);
     void (*cpu)(const struct dr_launch *l, struct dr_cpu *cpu);
     int (*cuda)(const struct dr_launch *l, struct dr_cuda *cuda); /* a cudaError_t; NULL: none */
 };

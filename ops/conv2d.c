@@ -4,9 +4,11 @@
 #include "kernels/cuda/conv.h"
 #include "ops/common.h"
 #include "ops/conv_ways.h"
+#include "ops/pool.h"
 #include <string.h>
 
-extern const struct dr_op dr_op_conv2d_dgrad, dr_op_conv2d_wgrad, dr_op_linear_bgrad;
+extern const struct dr_op dr_op_conv2d_dgrad, dr_op_conv2d_wgrad, dr_op_linear_bgrad,
+    dr_op_max_pool2d;
 
 struct conv2d_attrs {
     struct dr_fused fused;
@@ -14,7 +16,8 @@ struct conv2d_attrs {
     struct dr_padding padding;
     bool bias;
     int64_t input[2];        /* h, w: set by infer, what dgrad cannot tell from dy */
-    struct dr_pixels pixels; /* set by the fuse pass */
+    struct dr_pixels pixels; /* set by the fuse pass, as `pool`: */
+    bool pool;               /* y is the largest of each 2 x 2 outputs */
 };
 
 #define LARGEST 65535 /* of a kernel, stride, dilation or pad */
@@ -101,14 +104,21 @@ static bool check_groups(struct dr_infer *c, const struct conv2d_attrs *a, int64
     return true;
 }
 
-static bool output_size(struct dr_infer *c, const struct conv2d_attrs *a, int axis, int64_t padding,
-                        int64_t *out) {
-    const int64_t padded = a->input[axis] + padding, kernel = effective(a, axis);
+static int64_t padded_size(const struct conv2d_attrs *a, int axis) {
+    const struct dr_padding *p = &a->padding;
+    return a->input[axis] + (axis ? p->left + p->right : p->top + p->bottom);
+}
+/* Of a window that fits. */
+static int64_t output_of(const struct conv2d_attrs *a, int axis) {
+    return (padded_size(a, axis) - effective(a, axis)) / a->stride[axis] + 1;
+}
+static bool output_size(struct dr_infer *c, const struct conv2d_attrs *a, int axis, int64_t *out) {
+    const int64_t padded = padded_size(a, axis), kernel = effective(a, axis);
     if (kernel > padded) {
         return dr_infer_wrong(c, "kernel", "effective kernel %lld > padded input %lld along its %s",
                               (long long)kernel, (long long)padded, axis ? "width" : "height");
     }
-    *out = (padded - kernel) / a->stride[axis] + 1;
+    *out = output_of(a, axis);
     return true;
 }
 
@@ -118,13 +128,11 @@ static bool conv2d_infer(struct dr_infer *c) {
         return false;
     }
     const struct dr_shape x = dr_infer_in(c, 0)->shape;
-    const struct dr_padding *p = &a->padding;
     struct dr_shape y = DR_SHAPE(x.dim[0], 0, 0, a->filters);
     a->input[0] = x.dim[1];
     a->input[1] = x.dim[2];
     if (!check_groups(c, a, x.dim[3]) || !settle_padding(c, a) ||
-        !output_size(c, a, 0, p->top + p->bottom, &y.dim[1]) ||
-        !output_size(c, a, 1, p->left + p->right, &y.dim[2])) {
+        !output_size(c, a, 0, &y.dim[1]) || !output_size(c, a, 1, &y.dim[2])) {
         return false;
     }
     const struct dr_shape window = DR_SHAPE(a->kernel[0], a->kernel[1], x.dim[3] / a->groups);
@@ -141,9 +149,8 @@ static bool conv2d_infer(struct dr_infer *c) {
            dr_infer_out(c, NULL, DR_F32, y, DR_PLAIN);
 }
 
-/* x and y: the shapes of input and output, whichever of them the node computes. */
-static struct dr_conv conv_of(const struct conv2d_attrs *a, const struct dr_value *x,
-                              const struct dr_value *y) {
+/* x: the input, whether or not the node computes it. */
+static struct dr_conv conv_of(const struct conv2d_attrs *a, const struct dr_value *x) {
     return (struct dr_conv){
         .n = x->shape.dim[0],
         .h = x->shape.dim[1],
@@ -152,8 +159,8 @@ static struct dr_conv conv_of(const struct conv2d_attrs *a, const struct dr_valu
         .k = a->filters,
         .kh = a->kernel[0],
         .kw = a->kernel[1],
-        .ho = y->shape.dim[1],
-        .wo = y->shape.dim[2],
+        .ho = output_of(a, 0),
+        .wo = output_of(a, 1),
         .sh = a->stride[0],
         .sw = a->stride[1],
         .dh = a->dilation[0],
@@ -168,27 +175,42 @@ static struct dr_conv conv_of(const struct conv2d_attrs *a, const struct dr_valu
 
 /* One multiply-add for each output and each value of its window: the same in all three. */
 static struct dr_cost cost_of(const struct dr_graph *g, const struct dr_node *n,
-                              const struct dr_value *y) {
-    const struct conv2d_attrs *a = n->attrs;
-    const struct dr_value *x_or_w = dr_node_in(g, n, n->op == &dr_op_conv2d_dgrad ? 1 : 0);
-    const double channels = (double)x_or_w->shape.dim[3];
-    const double cg = n->op == &dr_op_conv2d_dgrad ? channels : channels / (double)a->groups;
-    return dr_cost_of(g, n,
-                      2.0 * (double)dr_elements(y) * (double)(a->kernel[0] * a->kernel[1]) * cg);
+                              const struct dr_value *x) {
+    const struct dr_conv s = conv_of(n->attrs, x);
+    const double y = (double)s.n * (double)(s.ho * s.wo) * (double)s.k;
+    return dr_cost_of(g, n, 2.0 * y * (double)(s.kh * s.kw) * ((double)s.c / (double)s.groups));
 }
 
 /* ---- forward: x, weight[, bias] -> y ---- */
 static struct dr_cost conv2d_cost(const struct dr_graph *g, const struct dr_node *n) {
-    return cost_of(g, n, dr_node_out(g, n, 0));
+    return cost_of(g, n, dr_node_in(g, n, 0));
 }
 static uint32_t conv2d_ways(const struct dr_graph *g, const struct dr_node *n,
                             struct dr_choice *way) {
     const struct conv2d_attrs *a = n->attrs;
-    const struct dr_conv s = conv_of(a, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
+    const struct dr_conv s = conv_of(a, dr_node_in(g, n, 0));
     const enum dr_type t = dr_type_of(dr_node_out(g, n, 0));
     const int act = a->fused.activation;
     return a->pixels.n ? dr_conv_u8_ways(g, &s, t, act, way)
+           : a->pool   ? dr_conv_pool_ways(g, &s, t, act, way)
                        : dr_conv_ways(g, &s, t, DR_CONV_FPROP, act, way);
+}
+/* The largest of 2 x 2, side by side, without padding; of an odd number the last is left out. */
+static bool conv2d_take_below(const struct dr_graph *g, struct dr_node *n,
+                              const struct dr_node *below) {
+    struct conv2d_attrs *a = n->attrs;
+    const struct dr_pool_attrs *p = below->attrs;
+    const struct dr_value *x = dr_node_out(g, n, 0), *y = dr_node_out(g, below, 0);
+    struct dr_choice way[DR_WAYS];
+    if (below->op != &dr_op_max_pool2d || a->pool || a->fused.add || p->kernel[0] != 2 ||
+        p->kernel[1] != 2 || p->stride[0] != 2 || p->stride[1] != 2 || p->padding.top ||
+        p->padding.bottom || p->padding.left || p->padding.right || x->dtype != y->dtype ||
+        y->shape.dim[1] != x->shape.dim[1] / 2 || y->shape.dim[2] != x->shape.dim[2] / 2) {
+        return false;
+    }
+    a->pool = true;
+    a->pool = conv2d_ways(g, n, way) > 0;
+    return a->pool;
 }
 static bool conv2d_take_pixels(const struct dr_graph *g, struct dr_node *n,
                                const struct dr_pixels *p) {
@@ -202,7 +224,7 @@ static bool conv2d_take_pixels(const struct dr_graph *g, struct dr_node *n,
 }
 static struct dr_choice conv2d_choose(const struct dr_graph *g, const struct dr_node *n,
                                       bool cuda) {
-    const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_out(g, n, 0));
+    const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0));
     struct dr_choice way[DR_WAYS];
     if (cuda) {
         conv2d_ways(g, n, way);
@@ -216,14 +238,14 @@ static struct dr_epilogue epilogue_of(const struct dr_launch *l) {
 }
 static void conv2d_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     const struct conv2d_attrs *a = l->node->attrs;
-    const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
+    const struct dr_conv s = conv_of(a, dr_launch_in(l, 0));
     const struct dr_epilogue e = epilogue_of(l);
-    DR_ASSERT(a->pixels.n == 0);
+    DR_ASSERT(a->pixels.n == 0 && !a->pool);
     dr_conv_fprop(cpu, dr_tiles(), &s, l->in[0], l->in[1], &e, l->out[0], l->workspace);
 }
 DR_CUDA_LAUNCHER conv2d_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
     const struct conv2d_attrs *a = l->node->attrs;
-    const struct dr_conv s = conv_of(a, dr_launch_in(l, 0), dr_launch_out(l, 0));
+    const struct dr_conv s = conv_of(a, dr_launch_in(l, 0));
     const struct dr_epilogue e = epilogue_of(l);
     const enum dr_type t = dr_type_of(dr_launch_out(l, 0));
     if (a->pixels.n) {
@@ -232,8 +254,10 @@ DR_CUDA_LAUNCHER conv2d_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
         memcpy(u8.add, a->pixels.add, sizeof a->pixels.add);
         return dr_cuda_conv_u8(&s, t, l->in[0], &u8, l->in[1], &e, l->out[0], cuda);
     }
-    return dr_cuda_conv_fprop(&s, t, l->choice->way, l->in[0], l->in[1], &e, l->out[0],
-                              l->workspace, cuda);
+    return a->pool
+               ? dr_cuda_conv_pool(&s, t, l->choice->way, l->in[0], l->in[1], &e, l->out[0], cuda)
+               : dr_cuda_conv_fprop(&s, t, l->choice->way, l->in[0], l->in[1], &e, l->out[0],
+                                    l->workspace, cuda);
 }
 
 /* ---- gradient by the input: dy, weight -> dx ---- */
@@ -245,15 +269,15 @@ static bool dgrad_infer(struct dr_infer *c) {
     return dr_infer_out(c, NULL, DR_F32, dx, DR_PLAIN);
 }
 static struct dr_cost dgrad_cost(const struct dr_graph *g, const struct dr_node *n) {
-    return cost_of(g, n, dr_node_in(g, n, 0));
+    return cost_of(g, n, dr_node_out(g, n, 0));
 }
 static uint32_t dgrad_ways(const struct dr_graph *g, const struct dr_node *n,
                            struct dr_choice *way) {
-    const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
+    const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0));
     return dr_conv_ways(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_CONV_DGRAD, DR_ACT_NONE, way);
 }
 static struct dr_choice dgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
-    const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0), dr_node_in(g, n, 0));
+    const struct dr_conv s = conv_of(n->attrs, dr_node_out(g, n, 0));
     struct dr_choice way[DR_WAYS];
     if (cuda) {
         dgrad_ways(g, n, way);
@@ -262,11 +286,11 @@ static struct dr_choice dgrad_choose(const struct dr_graph *g, const struct dr_n
     return (struct dr_choice){.workspace_bytes = dr_conv_dgrad_workspace(&s), .kernel = "im2win"};
 }
 static void dgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
-    const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
+    const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0));
     dr_conv_dgrad(cpu, dr_tiles(), &s, l->in[0], l->in[1], l->out[0], l->workspace);
 }
 DR_CUDA_LAUNCHER dgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
-    const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0), dr_launch_in(l, 0));
+    const struct dr_conv s = conv_of(l->node->attrs, dr_launch_out(l, 0));
     const struct dr_epilogue e = {.act = DR_ACT_NONE};
     return dr_cuda_conv_back(&s, dr_type_of(dr_launch_in(l, 0)), l->choice->way, l->in[0], l->in[1],
                              &e, l->out[0], l->workspace, cuda);
@@ -281,19 +305,19 @@ static bool wgrad_infer(struct dr_infer *c) {
                         DR_PLAIN);
 }
 static struct dr_cost wgrad_cost(const struct dr_graph *g, const struct dr_node *n) {
-    return cost_of(g, n, dr_node_in(g, n, 1));
+    return cost_of(g, n, dr_node_in(g, n, 0));
 }
 static struct dr_choice wgrad_choose(const struct dr_graph *g, const struct dr_node *n, bool cuda) {
-    const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0), dr_node_in(g, n, 1));
+    const struct dr_conv s = conv_of(n->attrs, dr_node_in(g, n, 0));
     return dr_conv_choice(g, &s, dr_type_of(dr_node_in(g, n, 0)), DR_CONV_WGRAD, cuda,
                           cuda ? dr_cuda_conv_wgrad_bytes(&s) : dr_conv_wgrad_workspace(&s));
 }
 static void wgrad_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
-    const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0), dr_launch_in(l, 1));
+    const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0));
     dr_conv_wgrad(cpu, dr_tiles(), &s, l->in[0], l->in[1], l->out[0], l->workspace);
 }
 DR_CUDA_LAUNCHER wgrad_cuda(const struct dr_launch *l, struct dr_cuda *cuda) {
-    const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0), dr_launch_in(l, 1));
+    const struct dr_conv s = conv_of(l->node->attrs, dr_launch_in(l, 0));
     return dr_cuda_conv_wgrad(&s, dr_type_of(dr_launch_in(l, 0)), l->in[0], l->in[1], l->out[0],
                               l->workspace, cuda);
 }
@@ -320,6 +344,7 @@ const struct dr_op dr_op_conv2d = {
     .choose = conv2d_choose,
     .ways = conv2d_ways,
     .take_pixels = conv2d_take_pixels,
+    .take_below = conv2d_take_below,
     .cpu = conv2d_cpu,
     DR_CUDA(conv2d_cuda),
 };

@@ -43,15 +43,23 @@ uint32_t dr_conv_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr
     return (uint32_t)n;
 }
 
+static uint32_t one_way(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t, int act,
+                        const struct dr_conv_way *w, const char *what, struct dr_choice *way) {
+    char text[200];
+    dr_cuda_conv_problem(c, t, DR_CONV_FPROP, act, g->tf32, text, sizeof text);
+    way[0] = choice_of(g, w, dr_printf(g->arena, "%s%s", text, what));
+    return 1;
+}
 uint32_t dr_conv_u8_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t, int act,
                          struct dr_choice *way) {
-    struct dr_conv_way w;
     const struct dr_conv_card card = card_of(g);
-    char text[200];
-    if (!dr_cuda_conv_u8_way(c, t, act, &card, &w)) {
-        return 0;
-    }
-    dr_cuda_conv_problem(c, t, DR_CONV_FPROP, act, g->tf32, text, sizeof text);
-    way[0] = choice_of(g, &w, dr_printf(g->arena, "%s of u8", text));
-    return 1;
+    struct dr_conv_way w;
+    return dr_cuda_conv_u8_way(c, t, act, &card, &w) ? one_way(g, c, t, act, &w, " of u8", way) : 0;
+}
+uint32_t dr_conv_pool_ways(const struct dr_graph *g, const struct dr_conv *c, enum dr_type t,
+                           int act, struct dr_choice *way) {
+    const struct dr_conv_card card = card_of(g);
+    struct dr_conv_way w;
+    return dr_cuda_conv_pool_way(c, t, act, &card, &w) ? one_way(g, c, t, act, &w, ", pooled", way)
+                                                       : 0;
 }
