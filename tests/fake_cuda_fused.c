@@ -130,6 +130,6 @@ static void chains(struct lab *l) {
 
 void lab_fused_cases(struct lab *l) {
     kernels(l);
-    lab_pixel_cases(l);
+    lab_hopper_cases(l);
     chains(l);
 }

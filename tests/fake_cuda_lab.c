@@ -541,7 +541,7 @@ static void run_node(struct lab_case *c, uint32_t node) {
         ran = launch_all(t, &choice, workspace);
     }
     double size = 0, *ref = lab_reference(c, t->n, &size);
-    if (!lab_reads_pixels(c, t->n)) {
+    if (!lab_reads_pixels(c, t->n) && !lab_pools(c, t->n)) {
         rig_run_node(&c->r, node);
     }
     const double worst = ran ? judge(t, ref, size) : 0;
@@ -617,7 +617,7 @@ void lab_check(struct lab_case *c) {
     for (uint32_t v = c->first; v < last && c->lab->device.usable(); v++) {
         if (to_judge(c, &g->node.at[v])) {
             run_node(c, v);
-        } else if (!lab_reads_pixels(c, &g->node.at[v])) {
+        } else if (!lab_reads_pixels(c, &g->node.at[v]) && !lab_pools(c, &g->node.at[v])) {
             rig_run_node(&c->r, v);
         }
     }

@@ -100,9 +100,10 @@ void lab_grads(struct lab_case *c, uint32_t node);
 void lab_expect(struct lab_case *c, const char *op, const float *want);
 /* What the fuse pass has a node do; nothing, of other nodes. */
 struct dr_fused lab_fused(const struct dr_node *n);
-/* A convolution that the fuse pass had read u8, which no CPU launcher does: has a reference alone.
- */
+/* A convolution that the fuse pass had read u8, or store the largest of 2 x 2: no CPU launcher does
+ * that, there is a reference alone. */
 bool lab_reads_pixels(const struct lab_case *c, const struct dr_node *n);
+bool lab_pools(const struct lab_case *c, const struct dr_node *n);
 /* The reference of output 0 (NULL: the CPU launcher's), and in *size the norm that it would have
  * if its terms were of random signs: what an error is measured by where they happen to cancel. */
 double *lab_reference(const struct lab_case *c, const struct dr_node *n, double *size);
@@ -120,10 +121,10 @@ struct dr_value *lab_half_values(const struct dr_graph *g, const struct dr_node 
 void lab_half_on_host(const struct dr_launch *l, struct dr_cpu *cpu);
 
 /* The groups of cases. */
-void lab_map_cases(struct lab *l);   /* sub ... sigmoid */
-void lab_loss_cases(struct lab *l);  /* bce ... mean_iou */
-void lab_fused_cases(struct lab *l); /* kernels with all that the fuse pass gives them; chains */
-void lab_pixel_cases(struct lab *l); /* convolutions that normalize u8 as they load */
+void lab_map_cases(struct lab *l);    /* sub ... sigmoid */
+void lab_loss_cases(struct lab *l);   /* bce ... mean_iou */
+void lab_fused_cases(struct lab *l);  /* kernels with all that the fuse pass gives them; chains */
+void lab_hopper_cases(struct lab *l); /* convolutions that read u8, or pool */
 void lab_conv_cases(struct lab *l);
 void lab_conv_transpose_cases(struct lab *l);
 void lab_linear_cases(struct lab *l);

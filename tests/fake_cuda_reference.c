@@ -126,12 +126,29 @@ static bool refer(const struct lab_case *c, const struct dr_node *n, float *cons
 bool lab_reads_pixels(const struct lab_case *c, const struct dr_node *n) {
     return strcmp(n->op->name, "conv2d") == 0 && c->r.g->value.at[n->in[0]].dtype == DR_U8;
 }
+bool lab_pools(const struct lab_case *c, const struct dr_node *n) {
+    return strcmp(n->op->name, "conv2d") == 0 && c->conv &&
+           c->r.g->value.at[n->out[0]].shape.dim[1] != c->conv->ho;
+}
+/* y of the convolution s becomes the largest of each 2 x 2, none of which is NaN. */
+static void pool(const struct dr_conv *s, double *y) {
+    const int64_t ho = s->ho / 2, wo = s->wo / 2, row = s->wo * s->k;
+    for (int64_t i = 0; i < s->n * ho * wo * s->k; i++) {
+        const int64_t k = i % s->k, w = i / s->k % wo, h = i / s->k / wo % ho,
+                      n = i / s->k / wo / ho;
+        const double *at = y + (n * s->ho + 2 * h) * row + 2 * w * s->k + k;
+        y[i] = fmax(fmax(at[0], at[s->k]), fmax(at[row], at[row + s->k]));
+    }
+}
 static float *operand(const struct lab_case *c, const struct dr_node *n, uint32_t i) {
     return i == 0 && lab_reads_pixels(c, n) ? (float *)c->pixels : c->r.at[n->in[i]];
 }
 
 double *lab_reference(const struct lab_case *c, const struct dr_node *n, double *size) {
-    const int64_t elements = n->n_out ? dr_elements(&c->r.g->value.at[n->out[0]]) : 0;
+    const bool pools = lab_pools(c, n);
+    const int64_t elements = pools      ? c->conv->n * c->conv->ho * c->conv->wo * c->conv->k
+                             : n->n_out ? dr_elements(&c->r.g->value.at[n->out[0]])
+                                        : 0;
     double *y = malloc((size_t)(elements + 1) * sizeof *y), sum = 0;
     float *in[3] = {0};
     DR_ASSERT(y);
@@ -157,6 +174,9 @@ double *lab_reference(const struct lab_case *c, const struct dr_node *n, double 
     for (int64_t i = 0; i < elements; i++) {
         y[i] = finished(c, n, i, y[i]);
         sum += isfinite(squares[i]) ? squares[i] : 0;
+    }
+    if (pools) {
+        pool(c->conv, y);
     }
     *size = sqrt(sum);
     for (int i = 0; i < 3; i++) {

@@ -3,13 +3,15 @@
  * multiply-adds at most a shape, fewer under a sanitizer). Each result must be
  * right within roundings, NaN and infinity included, have every output written and nothing beside
  * them, and have the same bits on another number of multiprocessors. Where u8 can be normalized on
- * the way, it gives the bits of the two launches. `main_cuda_conv noise [RUNS
+ * the way, or 2 x 2 outputs pooled, the bits are those of two launches. `main_cuda_conv noise [RUNS
  * [SEED]]` (1000, 1) repeats each row in each type, on the whole card and on half of it, beside a
  * stream of other kernels that come and go: one hash. Without such a device it says so and exits 77
  * (skipped). */
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/conv_hopper.h"
 #include "kernels/cuda/conv_small.h"
+#include "kernels/cuda/conv_way.h"
+#include "kernels/cuda/norm.h"
 #include "tests/conv_check.cuh"
 #include <string.h>
 
@@ -212,6 +214,41 @@ bool try_bytes(bench &b, const dr_conv &c, int t, const dr_epilogue &e, int sms)
     return bits[0] == bits[1] && bits[0] == bits[2];
 }
 
+/* The largest of 2 x 2 outputs, by the kernel as it stores and by a launch of max_pool; false:
+ * other bits. */
+bool try_pool(bench &b, const dr_conv &c, int t, const dr_epilogue &given, dr_conv_plan p,
+              int sms) {
+    dr_epilogue e = given;
+    e.add = NULL, e.act = 1;
+    if (!dr_cuda_conv_pools(&c, (dr_type)t, &p, e.act)) {
+        return true;
+    }
+    const dr_pool two = {c.n, c.ho, c.wo, c.k, c.ho / 2, c.wo / 2, 2, 2, 2, 2, 0, 0, 0, 0};
+    const int64_t bytes = c.n * two.ho * two.wo * c.k * dr_type_bytes((dr_type)t);
+    unsigned long long bits[3];
+    for (int pass = 0; pass < 3; pass++) {
+        bool done;
+        b.cuda.sms = pass == 1 ? sms : 132;
+        p.pool = pass > 0;
+        MUST(cudaMemset(b.turned, 0xff, (size_t)(bytes + GUARD)));
+        must((cudaError_t)dr_cuda_conv_run(&c, (dr_type)t, &p, b.x, b.w, &e, pass ? b.turned : b.y,
+                                           b.workspace, &b.cuda, &done),
+             "pooled");
+        if (pass == 0) {
+            MUST((cudaError_t)dr_cuda_max_pool_fprop((dr_type)t, &two, b.y, b.turned,
+                                                     b.cuda.stream));
+        }
+        MUST(cudaDeviceSynchronize());
+        bits[pass] = done ? hash(b.turned, bytes + GUARD, b.cuda.stream) : (unsigned long long)pass;
+    }
+    const bool same = bits[0] == bits[1] && bits[0] == bits[2];
+    if (!same) {
+        tell(c, t, p, e, sms);
+        puts("pooled: other bits");
+    }
+    return same;
+}
+
 int shape(bench &b, int index, int *plans, unsigned *worst) {
     const int t = index % 3;
     const dr_conv c = random_shape(t);
@@ -246,6 +283,7 @@ int shape(bench &b, int index, int *plans, unsigned *worst) {
             dr_conv_plan p;
             if (dr_cuda_conv_plan(&c, (dr_type)t, &tile[i], linear, &p)) {
                 wrong += !try_plan(b, c, t, e, p, sms, worst);
+                wrong += !try_pool(b, c, t, e, p, sms);
                 ++*plans;
             }
         }

@@ -1,5 +1,6 @@
-/* Convolutions that read u8 pixels and normalize them as they load: where that is done, where it
- * must not be, and how plans show it. The bits are compared on a GPU, by main_cuda_conv. */
+/* Convolutions that read u8 pixels and normalize them as they load, or store the largest of 2 x 2
+ * outputs: where that is done, where it must not be, and how plans show it. The bits are compared
+ * on a GPU, by main_cuda_conv. */
 #include "kernels/cuda/conv_small.h"
 #include "kernels/cuda/conv_table.h"
 #include "kernels/cuda/conv_way.h"
@@ -22,7 +23,7 @@ static struct dr_conv square(int64_t n, int64_t size, int64_t c, int64_t k, int6
                             stride, stride, 1,    1, pad, pad,    pad,    pad, 1};
 }
 
-Test(pixels, first_layers_read_bytes) {
+Test(fused_hopper, first_layers_read_bytes) {
     const struct dr_conv layer[] = {
         square(128, 227, 3, 96, 11, 4, 0), square(128, 227, 3, 64, 7, 2, 0),
         square(128, 224, 3, 64, 3, 1, 0),  square(32, 224, 3, 64, 7, 2, 3),
@@ -44,7 +45,7 @@ Test(pixels, first_layers_read_bytes) {
     }
 }
 
-Test(pixels, what_no_kernel_reads) {
+Test(fused_hopper, what_reads_no_bytes) {
     const struct dr_conv good = square(2, 226, 3, 64, 7, 2, 3);
     struct dr_conv bad[5];
     struct dr_conv_card other = card;
@@ -70,7 +71,7 @@ Test(pixels, what_no_kernel_reads) {
 }
 
 /* (x / 255 - mean) / std as one multiply-add. */
-Test(pixels, normalize_says_what_it_does) {
+Test(fused_hopper, normalize_says_what_it_does) {
     struct rig r = rig_create(1);
     const uint32_t x = rig_input(&r, "x", DR_U8, DR_SHAPE(1, 2, 2, 3), DR_IMAGE, NULL);
     const uint32_t f = rig_floats(&r, "f", DR_SHAPE(1, 2, 2, 3), NULL);
@@ -124,35 +125,38 @@ struct plan_case {
     const char *frozen, *outputs;
     enum dr_graph_mode mode;
     const char *fused; /* what node enc.c does; NULL: n stays */
+    int channels;
+    const char *last; /* what the head reads */
 };
 static const struct plan_case cases[] = {
     {"inference", "fp16", "u8", NORM "      c: {" CONV ", activation: relu}\n", "false",
-     Y "enc.c" Z, DR_MODE_INFER, "normalize + conv2d + relu"},
+     Y "enc.c" Z, DR_MODE_INFER, "normalize + conv2d + relu", 3, "enc.c"},
     {"with a norm", "bf16", "u8",
      NORM "      c: {" CONV ", bias: false}\n      b: {op: batch_norm, activation: relu}\n",
-     "false", Y "enc.b" Z, DR_MODE_INFER, "normalize + conv2d + batch_norm + relu"},
+     "false", Y "enc.b" Z, DR_MODE_INFER, "normalize + conv2d + batch_norm + relu", 3, "enc.c"},
     {"tf32", "tf32", "u8", NORM "      c: {" CONV "}\n", "false", Y "enc.c" Z, DR_MODE_INFER,
-     "normalize + conv2d"},
+     "normalize + conv2d", 3, "enc.c"},
     {"a frozen encoder", "fp16", "u8", NORM "      c: {" CONV "}\n", "true", Y "enc.c" Z,
-     DR_MODE_TRAIN, "normalize + conv2d"},
+     DR_MODE_TRAIN, "normalize + conv2d", 3, "enc.c"},
     {"evaluation", "fp16", "u8", NORM "      c: {" CONV "}\n", "false", Y "enc.c" Z, DR_MODE_EVAL,
-     "normalize + conv2d"},
+     "normalize + conv2d", 3, "enc.c"},
     {"the weight's gradient reads it", "fp16", "u8", NORM "      c: {" CONV "}\n", "false",
-     Y "enc.c" Z, DR_MODE_TRAIN, NULL},
+     Y "enc.c" Z, DR_MODE_TRAIN, NULL, 3, "enc.c"},
     {"another reader", "fp16", "u8",
      NORM "      c: {" CONV ", activation: relu}\n      d: {" CONV "}\n"
           "      s: {op: sub, in: [enc.c, enc.d]}\n",
-     "false", Y "enc.s" Z, DR_MODE_INFER, NULL},
+     "false", Y "enc.s" Z, DR_MODE_INFER, NULL, 3, "enc.c"},
     {"an output", "fp16", "u8", NORM "      c: {" CONV "}\n", "false", Y "enc.c" N, DR_MODE_INFER,
-     NULL},
+     NULL, 3, "enc.c"},
     {"floats", "fp16", "f32", NORM "      c: {" CONV "}\n", "false", Y "enc.c" Z, DR_MODE_INFER,
-     NULL},
-    {"fp32", "fp32", "u8", NORM "      c: {" CONV "}\n", "false", Y "enc.c" Z, DR_MODE_INFER, NULL},
+     NULL, 3, "enc.c"},
+    {"fp32", "fp32", "u8", NORM "      c: {" CONV "}\n", "false", Y "enc.c" Z, DR_MODE_INFER, NULL,
+     3, "enc.c"},
     {"tanh", "fp16", "u8", NORM "      c: {" CONV ", activation: tanh}\n", "false", Y "enc.c" Z,
-     DR_MODE_INFER, NULL},
+     DR_MODE_INFER, NULL, 3, "enc.c"},
     {"something between", "fp16", "u8",
      NORM "      r: {op: abs}\n      c: {op: conv2d, filters: 32, kernel: 3}\n", "false",
-     Y "enc.c" Z, DR_MODE_INFER, NULL},
+     Y "enc.c" Z, DR_MODE_INFER, NULL, 3, "enc.c"},
 };
 
 static struct dr_arena *arena;
@@ -170,19 +174,19 @@ static const char *yaml_of(const struct plan_case *c) {
     return dr_printf(
         arena,
         "dagrun: 1\nprecision: %s\n"
-        "inputs: {image: {shape: [28, 28, 3], dtype: %s}, label: {shape: [], dtype: u8}}\n"
+        "inputs: {image: {shape: [28, 28, %d], dtype: %s}, label: {shape: [], dtype: u8}}\n"
         "data:\n  batch: 8\n"
         "  train: {image: {synthetic: uniform}, label: {synthetic: uniform}}\n"
         "  infer: {image: {synthetic: uniform}}\n"
         "subgraphs:\n  enc:\n    frozen: %s\n%s    nodes:\n      %s"
-        "  head:\n    nodes:\n      p: {op: global_avg_pool, in: enc.c}\n      f: {op: flatten}\n"
+        "  head:\n    nodes:\n      p: {op: global_avg_pool, in: %s}\n      f: {op: flatten}\n"
         "      logits: {op: linear, features: 10}\n"
         "train:\n  losses: {ce: {op: cross_entropy, in: [head.logits, label]}}\n"
         "  optimizer: {op: sgd, lr: 0.1}\n  steps: 10\n"
         "eval: {on: train, metrics: {a: {op: accuracy, in: [head.logits, label]}}}\n"
         "outputs: {%s}\n",
-        c->precision, c->dtype, c->frozen, strcmp(c->frozen, "true") ? "" : "    weights: random\n",
-        c->nodes, c->outputs);
+        c->precision, c->channels, c->dtype, c->frozen,
+        strcmp(c->frozen, "true") ? "" : "    weights: random\n", c->nodes, c->last, c->outputs);
 }
 
 static struct dr_session *planned(const struct plan_case *c, bool cuda) {
@@ -210,7 +214,7 @@ static const struct dr_node *find(const struct dr_graph *g, const char *name) {
     return NULL;
 }
 
-Test(pixels, plans, .init = setup, .fini = teardown) {
+Test(fused_hopper, plans_that_read_bytes, .init = setup, .fini = teardown) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct plan_case *c = &cases[i];
         struct dr_session *s = planned(c, true);
@@ -238,8 +242,81 @@ Test(pixels, plans, .init = setup, .fini = teardown) {
     }
 }
 
+#define WIDE "c: {op: conv2d, in: image, filters: 64, kernel: 3, padding: 1"
+#define POOL "      p: {op: max_pool2d, in: enc.c, kernel: 2"
+#define P Y "enc.p" Z
+static const struct plan_case pools[] = {
+    {"inference", "fp16", "f32", WIDE ", activation: relu}\n" POOL "}\n", "false", P, DR_MODE_INFER,
+     "conv2d + relu + max_pool2d", 64, "enc.p"},
+    {"with a norm", "bf16", "f32",
+     WIDE "}\n      b: {op: batch_norm, activation: relu}\n      p: {op: max_pool2d, kernel: 2}\n",
+     "false", P, DR_MODE_INFER, "conv2d + batch_norm + relu + max_pool2d", 64, "enc.p"},
+    {"a frozen encoder", "fp16", "f32", WIDE ", activation: relu}\n" POOL "}\n", "true", P,
+     DR_MODE_TRAIN, "conv2d + relu + max_pool2d", 64, "enc.p"},
+    {"evaluation", "fp16", "f32", WIDE ", activation: relu}\n" POOL "}\n", "false", P, DR_MODE_EVAL,
+     "conv2d + relu + max_pool2d", 64, "enc.p"},
+    {"its gradient reads all outputs", "fp16", "f32", WIDE ", activation: relu}\n" POOL "}\n",
+     "false", P, DR_MODE_TRAIN, NULL, 64, "enc.p"},
+    {"another reader", "fp16", "f32",
+     WIDE ", activation: relu}\n" POOL "}\n      q: {op: max_pool2d, in: enc.c, kernel: 2}\n"
+          "      s: {op: sub, in: [enc.p, enc.q]}\n",
+     "false", Y "enc.s" Z, DR_MODE_INFER, NULL, 64, "enc.s"},
+    {"an output", "fp16", "f32", WIDE ", activation: relu}\n" POOL "}\n", "false",
+     P ", c: {in: enc.c, npy: c.npy}", DR_MODE_INFER, NULL, 64, "enc.p"},
+    {"no relu", "fp16", "f32", WIDE "}\n" POOL "}\n", "false", P, DR_MODE_INFER, NULL, 64, "enc.p"},
+    {"floats", "tf32", "f32", WIDE ", activation: relu}\n" POOL "}\n", "false", P, DR_MODE_INFER,
+     NULL, 64, "enc.p"},
+    {"windows that overlap", "fp16", "f32", WIDE ", activation: relu}\n" POOL ", stride: 1}\n",
+     "false", P, DR_MODE_INFER, NULL, 64, "enc.p"},
+    {"padding", "fp16", "f32", WIDE ", activation: relu}\n" POOL ", padding: 1}\n", "false", P,
+     DR_MODE_INFER, NULL, 64, "enc.p"},
+    {"a mean", "fp16", "f32",
+     WIDE ", activation: relu}\n      p: {op: avg_pool2d, in: enc.c, kernel: 2}\n", "false", P,
+     DR_MODE_INFER, NULL, 64, "enc.p"},
+    {"a sum before it", "fp16", "f32",
+     WIDE "}\n      s: {op: add, in: [enc.c, image], activation: relu}\n"
+          "      p: {op: max_pool2d, kernel: 2}\n",
+     "false", P, DR_MODE_INFER, NULL, 64, "enc.p"},
+    {"a kernel that cannot", "fp16", "f32", WIDE ", activation: relu}\n" POOL "}\n", "false", P,
+     DR_MODE_INFER, NULL, 128, "enc.p"},
+    {"only once", "fp16", "f32",
+     WIDE ", activation: relu}\n" POOL "}\n      q: {op: max_pool2d, kernel: 2}\n", "false",
+     Y "enc.q" Z, DR_MODE_INFER, "conv2d + relu + max_pool2d", 64, "enc.q"},
+};
+
+/* 28 x 28 outputs of 64 filters, of which 14 x 14 leave. */
+Test(fused_hopper, plans_that_pool, .init = setup, .fini = teardown) {
+    for (size_t i = 0; i < sizeof pools / sizeof *pools; i++) {
+        const struct plan_case *c = &pools[i];
+        struct dr_session *s = planned(c, true);
+        const struct dr_graph *g = s->main.graph;
+        const struct dr_node *conv = find(g, "enc.c");
+        const char *why = "";
+        cr_assert(dr_graph_verify(g, &why), "%s: %s", c->what, why);
+        cr_assert(conv, "%s", c->what);
+        const struct dr_choice *choice = &s->main.plan->choice[conv - g->node.at];
+        const struct dr_value *y = &g->value.at[conv->out[0]];
+        cr_expect_eq(find(g, "enc.p") == NULL, c->fused != NULL, "%s", c->what);
+        cr_expect_eq(strstr(choice->kernel, " pool") != NULL, c->fused != NULL, "%s: %s", c->what,
+                     choice->kernel);
+        cr_expect_eq(y->shape.dim[1], c->fused ? 14 : 28, "%s", c->what);
+        cr_expect_float_eq(s->main.plan->cost[conv - g->node.at].flops,
+                           2.0 * 8 * 28 * 28 * 64 * 9 * c->channels, 0.5);
+        if (c->fused) {
+            struct dr_text text = {.arena = arena};
+            cr_expect(conv->fused && !strcmp(conv->fused, c->fused), "%s: %s", c->what,
+                      conv->fused);
+            cr_expect_str_eq(y->name, "enc.p");
+            dr_plan_text(s->main.plan, &s->dev, 1, &text);
+            cr_expect(strstr(text.at, dr_printf(arena, "  1 x %s\n", c->fused)), "%s", text.at);
+            cr_expect(strstr(text.at, " padding 1, pooled: im2win "), "%s", text.at);
+        }
+        dr_session_destroy(s);
+    }
+}
+
 /* Its kernels read floats. */
-Test(pixels, not_on_a_cpu, .init = setup, .fini = teardown) {
+Test(fused_hopper, not_on_a_cpu, .init = setup, .fini = teardown) {
     struct dr_session *s = planned(&cases[0], false);
     const struct dr_node *conv = find(s->main.graph, "enc.c");
     cr_assert(conv && find(s->main.graph, "enc.n"));
