@@ -142,32 +142,53 @@ __global__ void turn_kernel(const void *w, void *to, int t, int64_t k, int64_t t
     }
 }
 
-/* The data gradient whose forward convolution is f, of dy = b.x; false: wrong. */
-bool try_turned(bench &b, const dr_conv &f, int t, const dr_epilogue &e, unsigned *worst) {
+/* dx of dy = b.x by one way, against f with the weights b.turned; false: wrong. */
+bool try_back(bench &b, const dr_conv &c, const dr_conv &f, int t, const dr_epilogue &e,
+              const dr_conv_way &way, unsigned *worst) {
+    const int64_t bytes = f.n * f.ho * f.wo * f.k * dr_type_bytes((dr_type)t);
+    if (way.workspace_bytes > WORKSPACE) {
+        printf("%s: a workspace of %lld bytes\n", way.name, (long long)way.workspace_bytes);
+        return false;
+    }
+    MUST(cudaMemset(b.y, 0xff, (size_t)(bytes + GUARD)));
+    must((cudaError_t)dr_cuda_conv_back(&c, (dr_type)t, way.way, b.x, b.w, &e, b.y, b.workspace,
+                                        &b.cuda),
+         way.name);
+    MUST(cudaDeviceSynchronize());
+    const check_result r = check({f, t, t == DR_TYPE_F32, e, b.x, b.turned, b.y, 1});
+    *worst = r.worst > *worst ? r.worst : *worst;
+    if (r.wrong) {
+        printf("data gradient, %s, [%d,%d,%d,%d] -> %d, %dx%d: %llu wrong\n", way.name, (int)f.n,
+               (int)f.h, (int)f.w, (int)f.c, (int)f.k, (int)f.kh, (int)f.kw, r.wrong);
+    }
+    return r.wrong == 0;
+}
+
+/* The data gradient whose forward convolution is f: by the first row of the list, and by the first
+ * whose partial sums lie behind the turned weights; try_plan has every row. How many are wrong. */
+int try_turned(bench &b, const dr_conv &f, int t, const dr_epilogue &e, unsigned *worst) {
     dr_conv c = f;
     c.h = f.ho, c.w = f.wo, c.c = f.k, c.k = f.c, c.ho = f.h, c.wo = f.w;
     c.pt = (f.kh - 1) * f.dh - f.pt, c.pl = (f.kw - 1) * f.dw - f.pl;
     c.pb = (f.kh - 1) * f.dh - f.pb, c.pr = (f.kw - 1) * f.dw - f.pr;
     if (f.sh != 1 || f.sw != 1 || c.pt < 0 || c.pl < 0 || c.pb < 0 || c.pr < 0) {
-        return true;
-    }
-    const int64_t bytes = f.n * f.ho * f.wo * f.k * dr_type_bytes((dr_type)t);
-    bool done;
-    MUST(cudaMemset(b.y, 0xff, (size_t)(bytes + GUARD)));
-    const int err = dr_cuda_conv_turned(&c, (dr_type)t, b.x, b.w, &e, b.y, &b.cuda, &done);
-    must((cudaError_t)err, "dr_cuda_conv_turned");
-    MUST(cudaDeviceSynchronize());
-    if (!done) {
-        return true;
+        return 0;
     }
     turn_kernel<<<512, 256>>>(b.w, b.turned, t, c.k, c.kh * c.kw, c.c);
-    const check_result r = check({f, t, t == DR_TYPE_F32, e, b.x, b.turned, b.y, 1});
-    *worst = r.worst > *worst ? r.worst : *worst;
-    if (r.wrong) {
-        printf("data gradient, type %d, [%d,%d,%d,%d] -> %d, %dx%d: %llu wrong\n", t, (int)f.n,
-               (int)f.h, (int)f.w, (int)f.c, (int)f.k, (int)f.kh, (int)f.kw, r.wrong);
+    const dr_conv_card card = {90, 132, true, true};
+    const int64_t weights = dr_cuda_conv_turned_bytes(&c, (dr_type)t);
+    dr_conv_way way[DR_CONV_WAYS];
+    const int n = dr_cuda_conv_back_ways(&c, (dr_type)t, e.act, &card, way);
+    bool first = true, cut = false;
+    int wrong = 0;
+    for (int i = 0; i < n; i++) {
+        const bool sums = way[i].workspace_bytes > weights;
+        if (way[i].way != DR_CONV_GENERIC && (first || (sums && !cut))) {
+            wrong += !try_back(b, c, f, t, e, way[i], worst);
+            first = false, cut = cut || sums;
+        }
     }
-    return r.wrong == 0;
+    return wrong;
 }
 
 __global__ void bytes_kernel(uint8_t *x, int64_t n, uint64_t seed) {
@@ -276,7 +297,7 @@ int shape(bench &b, int index, int *plans, unsigned *worst) {
     }
     const int sms = 1 + below(140);
     b.cuda.sms = sms;
-    int n, wrong = !try_turned(b, c, t, e, worst);
+    int n, wrong = try_turned(b, c, t, e, worst);
     const dr_conv_tile *const tile = dr_cuda_conv_tiles(&n);
     for (int i = 0; i < n; i++) {
         for (int linear = 0; linear < 2; linear++) {
@@ -388,8 +409,6 @@ int main(int argc, char **argv) {
     MUST(cudaMalloc(&b.y, BUFFER + GUARD));
     MUST(cudaMalloc(&b.add, BUFFER));
     MUST(cudaMalloc(&b.turned, BUFFER));
-    MUST(cudaMalloc(&b.cuda.lt_workspace, WORKSPACE));
-    b.cuda.lt_workspace_bytes = (size_t)36 << 20;
     MUST(cudaMalloc(&b.vector, 2048 * 5 * sizeof(float)));
     MUST(cudaMalloc(&b.workspace, WORKSPACE));
     MUST(cudaMalloc(&b.cuda.tickets, DR_CUDA_TICKETS * sizeof(unsigned)));

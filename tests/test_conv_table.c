@@ -1,6 +1,7 @@
 /* The tile table of the Hopper convolutions: what a plan says must hold together, whatever the
  * shape (kernels/cuda/conv_table.h). What the kernels make of it is in main_cuda_conv.cu. */
 #include "kernels/cuda/conv_table.h"
+#include "kernels/cuda/conv_way.h"
 #include <criterion/criterion.h>
 
 static uint64_t state = 1;
@@ -38,6 +39,20 @@ static struct dr_conv shape(void) {
     }
 }
 
+static const struct dr_conv_card card = {.arch = 90, .sms = 132, .hopper = true};
+
+/* The row that the cost model takes; NULL: the generic kernels. */
+static const struct dr_conv_tile *first_row(const struct dr_conv *c, enum dr_type t, int arch) {
+    struct dr_conv_way way[DR_CONV_WAYS];
+    struct dr_conv_card on = card;
+    int rows;
+    on.arch = arch, on.tf32 = t == DR_TYPE_F32;
+    dr_cuda_conv_ways(c, t, 0, &on, way);
+    return way[0].way == DR_CONV_GENERIC
+               ? NULL
+               : &dr_cuda_conv_tiles(&rows)[(way[0].way - DR_CONV_FIRST_TILE) / 2];
+}
+
 /* Every tap once, in the phase whose pixels it reads, at its place in a patch that holds it. */
 static void check_taps(const struct dr_conv *c, const struct dr_conv_plan *p) {
     bool seen[DR_CONV_TAPS] = {false};
@@ -56,10 +71,27 @@ static void check_taps(const struct dr_conv *c, const struct dr_conv_plan *p) {
             cr_expect_eq(5 * c->sw + kw * c->dw - c->pl,
                          (5 + ph->ox + t->dx) * (int64_t)c->sw + ph->rx);
             cr_expect(t->dy >= 0 && t->dx >= 0);
-            cr_expect(p->linear || (t->dy + p->th <= p->ph && t->dx + p->tw <= p->pw));
+            const bool wl = p->tile->kernel == DR_CONV_WL;
+            const int dx = wl && !p->linear ? 0 : t->dx; /* a strip begins at its taps' column */
+            cr_expect((p->linear && !wl) || (t->dy + p->th <= p->ph && dx + p->tw <= p->pw));
         }
     }
     cr_expect_eq(taps, c->kh * c->kw);
+}
+
+/* WL: each tap is in one strip, that of its column, or (wide) the only one of its phase. */
+static void check_strips(const struct dr_conv_plan *p) {
+    for (int f = 0; f < p->n_phases; f++) {
+        const struct dr_conv_phase *ph = &p->phase[f];
+        for (int i = ph->first; i < ph->first + ph->taps; i++) {
+            int strips = 0;
+            for (int j = ph->first; j <= i; j++) {
+                strips +=
+                    dr_conv_strip_begins(p, ph, j) && (p->linear || p->tap[j].dx == p->tap[i].dx);
+            }
+            cr_expect_eq(strips, 1);
+        }
+    }
 }
 
 static void check_plan(const struct dr_conv *c, enum dr_type t, const struct dr_conv_plan *p) {
@@ -71,7 +103,12 @@ static void check_plan(const struct dr_conv *c, enum dr_type t, const struct dr_
     const int pixels = p->tile->kernel == DR_CONV_RS   ? 64 * p->tile->groups
                        : p->tile->kernel == DR_CONV_WA ? 256
                        : p->tile->kernel == DR_CONV_WK ? 112
+                       : p->tile->kernel == DR_CONV_WL ? p->tile->pixels
                                                        : 128;
+    if (p->tile->kernel == DR_CONV_WL) { /* whose products take lines with their ends */
+        cr_expect(p->tn * p->th * p->pw <= pixels);
+        check_strips(p);
+    }
     cr_expect_eq(outputs, c->n * c->ho * c->wo);
     cr_expect(p->m_tiles * pixels >= outputs);
     cr_expect(p->k_tiles * p->tile->columns >= c->k);
@@ -158,14 +195,13 @@ Test(conv_table, first_layers) {
         c.kw = c.kh, c.ho = c.wo = o, c.sh = c.sw = l[5], c.dh = c.dw = c.groups = 1;
         c.pt = c.pl = c.pb = c.pr = l[6];
         for (int t = 0; t < 3; t++) {
-            struct dr_conv_plan p;
-            cr_assert(dr_cuda_conv_pick(&c, (enum dr_type)t, 90, 0, &p), "layer %d, type %d", i, t);
-            cr_expect_eq(p.tile->kernel, DR_CONV_SMALL);
-            cr_expect_not(dr_cuda_conv_pick(&c, (enum dr_type)t, 80, 0, &p));
+            const struct dr_conv_tile *const row = first_row(&c, (enum dr_type)t, 90);
+            cr_assert(row, "layer %d, type %d", i, t);
+            cr_expect_eq(row->kernel, DR_CONV_SMALL);
+            cr_expect_null(first_row(&c, (enum dr_type)t, 80));
         }
         c.dw = 2; /* which it does not take */
-        struct dr_conv_plan p;
-        cr_expect_not(dr_cuda_conv_pick(&c, DR_TYPE_F16, 90, 0, &p));
+        cr_expect_null(first_row(&c, DR_TYPE_F16, 90));
     }
 }
 
@@ -206,9 +242,31 @@ Test(conv_table, sixty_four_channels) {
         c.sh = 1, c.ho = o;
         if (i < 3) { /* layers of the papers, and ResNet's */
             for (int t = 0; t < 3; t++) {
-                cr_assert(dr_cuda_conv_pick(&c, (enum dr_type)t, 90, (int64_t)1 << 30, &p));
-                cr_expect_eq(p.tile->kernel, t == DR_TYPE_F32 ? DR_CONV_WK : DR_CONV_WS, "%d", i);
+                const struct dr_conv_tile *const row = first_row(&c, (enum dr_type)t, 90);
+                cr_assert(row);
+                cr_expect_eq(row->kernel, t == DR_TYPE_F32 ? DR_CONV_WK : DR_CONV_WS, "%d", i);
             }
         }
+    }
+}
+
+/* The papers' layers of many filters, in halves: the row that was measured to be the fastest on an
+ * H200. */
+Test(conv_table, lines_of_pixels) {
+    static const int layer[][5] = {/* h = w, c, k, kh = kw, pixels of a tile */
+                                   {24, 96, 256, 5, 200},
+                                   {12, 256, 512, 3, 200},
+                                   {28, 128, 128, 3, 240},
+                                   {14, 256, 256, 3, 288},
+                                   {7, 512, 512, 3, 104}};
+    for (int i = 0; i < (int)(sizeof layer / sizeof *layer); i++) {
+        const int *l = layer[i];
+        struct dr_conv c = {.n = 128, .h = l[0], .w = l[0], .c = l[1], .k = l[2]};
+        c.kh = c.kw = l[3], c.ho = c.wo = l[0] - l[3] + 1;
+        c.sh = c.sw = c.dh = c.dw = c.groups = 1;
+        const struct dr_conv_tile *const row = first_row(&c, DR_TYPE_F16, 90);
+        cr_assert(row, "layer %d", i);
+        cr_expect_eq(row->kernel, DR_CONV_WL, "layer %d: %s", i, row->name);
+        cr_expect_eq(row->pixels, l[4], "layer %d: %s", i, row->name);
     }
 }

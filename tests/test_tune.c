@@ -91,10 +91,20 @@ Test(tune, every_layer_has_a_row_that_fits_and_is_stable) {
             cr_assert_gt(n, 1, "%s", layers[i].name);
             cr_expect_geq(a[0].way, DR_CONV_FIRST_TILE, "%s: %s", layers[i].name, a[0].name);
             cr_expect(a[0].us > 0 && a[0].us < 10000, "%s: %g us", a[0].name, a[0].us);
-            cr_assert(dr_cuda_conv_pick(&c, (enum dr_type)t, 90, INT64_MAX, &p));
+            const int first = a[0].way - DR_CONV_FIRST_TILE;
+            int rows, fit = 0;
+            const struct dr_conv_tile *const tile = dr_cuda_conv_tiles(&rows);
+            cr_assert(dr_cuda_conv_plan(&c, (enum dr_type)t, &tile[first / 2], first % 2, &p));
             cr_expect(strstr(a[0].name, p.tile->name), "%s, not %s", a[0].name, p.tile->name);
             cr_expect_eq(!strcmp(p.tile->name, "small"), c.c <= 8, "%s", a[0].name);
             cr_expect_eq(a[0].workspace_bytes, p.workspace_bytes);
+            for (int k = 0; k < 2 * rows; k++) {
+                if (dr_cuda_conv_plan(&c, (enum dr_type)t, &tile[k / 2], k % 2, &p)) {
+                    cr_expect_geq(p.us, a[0].us, "%s, not %s", a[0].name, p.tile->name);
+                    fit++;
+                }
+            }
+            cr_expect_eq(n, fit + 1); /* and the generic kernels */
             /* another number of multiprocessors changes no bit, so no choice */
             cr_expect_eq(dr_cuda_conv_ways(&c, (enum dr_type)t, 0, &half, b), n);
             for (int k = 0; k < n; k++) {
