@@ -17,13 +17,6 @@ int dr_cuda_conv_run(const struct dr_conv *c, enum dr_type t, const struct dr_co
                      const void *x, const void *w, const struct dr_epilogue *e, void *y,
                      void *workspace, const struct dr_cuda *cuda, bool *done);
 
-/* dx = epilogue(data gradient) of stride 1, or a transposed convolution: by the same kernels, after
- * a copy of the weights, turned. *done as above. The copy and partial sums lie in the stream's
- * cuBLASLt workspace. */
-int dr_cuda_conv_turned(const struct dr_conv *c, enum dr_type t, const void *dy, const void *w,
-                        const struct dr_epilogue *e, void *dx, const struct dr_cuda *cuda,
-                        bool *done);
-
 /* Division of 0 <= n < 2^31 by d through a product (Granlund and Montgomery 1994): magic =
  * ceil(2^(32 + shift) / d), shift = ceil(log2 d) - 1. */
 struct dr_divisor {

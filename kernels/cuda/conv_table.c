@@ -514,19 +514,3 @@ bool dr_cuda_conv_plan(const struct dr_conv *c, enum dr_type t, const struct dr_
     *out = p;
     return true;
 }
-
-bool dr_cuda_conv_pick(const struct dr_conv *c, enum dr_type t, int arch, int64_t workspace_bytes,
-                       struct dr_conv_plan *out) {
-    bool found = false;
-    for (int i = 0; i < COUNT(table); i++) {
-        for (int linear = 0; linear < 2; linear++) {
-            struct dr_conv_plan p;
-            if (table[i].arch == arch && dr_cuda_conv_plan(c, t, &table[i], linear, &p) &&
-                p.workspace_bytes <= workspace_bytes && (!found || p.us < out->us)) {
-                *out = p;
-                found = true;
-            }
-        }
-    }
-    return found;
-}

@@ -1,6 +1,6 @@
-/* Which Hopper kernel computes a convolution, with which tile: problem -> candidates -> cost model
- * -> choice. Pure functions of the shape: they need no GPU, and the choice (so every bit of the
- * result) does not depend on how many multiprocessors a launch may use. */
+/* The Hopper kernels that could compute a convolution, with which tiles, and what each is expected
+ * to take. Pure functions of the shape: they need no GPU, and a plan (so every bit of the result)
+ * does not depend on how many multiprocessors a launch may use. */
 #ifndef DR_KERNELS_CUDA_CONV_TABLE_H
 #define DR_KERNELS_CUDA_CONV_TABLE_H
 #include "kernels/conv_shape.h"
@@ -70,13 +70,9 @@ struct dr_conv_plan {
     bool pool; /* WS, WA, set after planning: y is the largest of each 2 x 2 outputs */
 };
 
-/* False where no row fits: then the generic kernels compute it. `arch`: 10 * major + minor of the
- * device. Rows that need more than `workspace_bytes` are passed over. fp32 means tf32 here. */
-bool dr_cuda_conv_pick(const struct dr_conv *c, enum dr_type t, int arch, int64_t workspace_bytes,
-                       struct dr_conv_plan *out);
-
-/* The rows, for tests and benchmarks; dr_cuda_conv_plan is pick with the row given. */
 const struct dr_conv_tile *dr_cuda_conv_tiles(int *n);
+/* What a row makes of a convolution; false where it does not fit. fp32 means tf32 here. Which rows
+ * are candidates, and which is expected to be the fastest, says dr_cuda_conv_ways (conv_way.h). */
 bool dr_cuda_conv_plan(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *tile,
                        bool linear, struct dr_conv_plan *out);
 /* Of WL: whether tap i of phase f begins a strip, and the bytes of a warpgroup's outputs' buffer.
