@@ -17,7 +17,7 @@
 #include "kernels/cuda/conv_way.h"
 #include "tests/bench/conv12_cudnn.h"
 #include "tests/bench/conv12_im2col.h"
-#include "tests/conv_check.cuh"
+#include "tests/bench/timing.cuh"
 #include <algorithm>
 #include <string.h>
 #include <string>
@@ -68,19 +68,6 @@ const layer others[] = {{"depthwise 3x3", 128, 56, 128, 3, 1, 1, 128, 128},
                         {"3x3 4 groups", 128, 56, 128, 3, 1, 1, 128, 4},
                         {"3x3 dilation 2", 128, 28, 128, 3, 1, 2, 128, 1, 2}};
 
-struct precision {
-    const char *name;
-    dr_type t;
-    bool tf32;
-    double tflops;
-};
-const precision precisions[] = {{"f16", DR_TYPE_F16, false, 748},
-                                {"bf16", DR_TYPE_BF16, false, 748},
-                                {"tf32", DR_TYPE_F32, true, 406},
-                                {"f32", DR_TYPE_F32, false, 51}};
-
-constexpr int LAUNCHES = 20, ROUNDS = 7;
-dr_cuda cuda;
 bool with_im2col;
 std::string table;
 
@@ -101,38 +88,6 @@ struct mean {
         }
     }
 } means[4][2];
-
-template <typename F> cudaGraphExec_t capture(F launch) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    MUST(cudaStreamBeginCapture(cuda.stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < LAUNCHES; i++) {
-        launch();
-    }
-    MUST(cudaStreamEndCapture(cuda.stream, &graph));
-    MUST(cudaGraphInstantiate(&exec, graph, 0));
-    MUST(cudaGraphDestroy(graph));
-    return exec;
-}
-
-float replay(cudaGraphExec_t g) {
-    static cudaEvent_t from, to;
-    float ms;
-    if (!from) {
-        MUST(cudaEventCreate(&from));
-        MUST(cudaEventCreate(&to));
-    }
-    MUST(cudaEventRecord(from, cuda.stream));
-    MUST(cudaGraphLaunch(g, cuda.stream));
-    MUST(cudaEventRecord(to, cuda.stream));
-    MUST(cudaEventSynchronize(to));
-    MUST(cudaEventElapsedTime(&ms, from, to));
-    return ms / LAUNCHES;
-}
-float median(std::vector<float> v) {
-    std::sort(v.begin(), v.end());
-    return v[v.size() / 2];
-}
 
 /* A layer in a precision: the data, and who takes part. */
 struct contest {
@@ -324,18 +279,13 @@ std::vector<layer> layers_of(int argc, char **argv) {
 } // namespace
 
 int main(int argc, char **argv) {
-    cudaDeviceProp prop;
-    MUST(cudaGetDeviceProperties(&prop, 0));
-    cuda.arch = 10 * prop.major + prop.minor;
-    cuda.sms = prop.multiProcessorCount;
-    MUST(cudaMalloc(&cuda.tickets, DR_CUDA_TICKETS * sizeof(unsigned)));
-    MUST(cudaMemset(cuda.tickets, 0, DR_CUDA_TICKETS * sizeof(unsigned)));
-    MUST(cudaStreamCreateWithFlags(&cuda.stream, cudaStreamNonBlocking));
+    char card[64];
+    open_card(card, sizeof card);
     const char *const head =
         "layer           type   ours ms cuDNN ms  ratio   im2col  ratio floor ms   MiB ws"
         " cuDNN ws   matrix plans  kernel\n";
     setvbuf(stdout, NULL, _IOLBF, 0);
-    printf("%s, cuDNN %zu\n%s", prop.name, conv12_cudnn_version(), head);
+    printf("%s, cuDNN %zu\n%s", card, conv12_cudnn_version(), head);
     with_im2col = asked(argc, argv, "im2col", PEER, false);
     const std::vector<layer> layers = layers_of(argc, argv);
     for (const precision &p : precisions) {
