@@ -24,6 +24,7 @@
  * Sums run over kw, kh, c in this order: the same bits on any grid. */
 #include "kernels/cuda/conv_corr.cuh"
 #include "kernels/cuda/conv_f32_tile.h"
+#include "kernels/cuda/ptx.cuh"
 
 #include <algorithm>
 
@@ -80,16 +81,6 @@ struct tap_entry {
     int offset, y, x, weight;
 };
 
-/* 4 or 16 bytes, zeros where they are not inside. (The address by one instruction: the compiler
- * would take four.) */
-template <int BYTES>
-__device__ __forceinline__ void copy(uint32_t to, const float *from, int offset, bool inside) {
-    uint64_t address;
-    asm("mad.wide.s32 %0, %1, 4, %2;" : "=l"(address) : "r"(offset), "l"(from));
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(address),
-                 "n"(BYTES), "r"(inside ? BYTES : 0)
-                 : "memory");
-}
 /* N offsets at once: among the copies, each would wait for those before it. */
 template <int N> __device__ __forceinline__ void load_offsets(int (&to)[N], const int *from) {
 #pragma unroll
@@ -98,13 +89,6 @@ template <int N> __device__ __forceinline__ void load_offsets(int (&to)[N], cons
         to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
     }
 }
-__device__ __forceinline__ void copies_commit() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-template <int N> __device__ __forceinline__ void copies_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
-
 /* What copying needs, in shared memory. Offsets are those of the rows that a thread copies, one
  * after the other: of pixels (from the row of the block's first window), and of filters. */
 template <class S> struct tables {
@@ -180,8 +164,8 @@ template <class S> struct copier {
 #pragma unroll
             for (int i = i0; i < i0 + PART && i < S::M_COPIES; i++) {
                 if (S::BM % S::M_AT_ONCE == 0 || i * S::M_AT_ONCE + row < S::BM) {
-                    copy<BYTES>(to + 4 * i * S::M_AT_ONCE * PITCH, from, at[i - i0],
-                                m_inside >> i & 1);
+                    ptx::copy_async<BYTES>(to + 4 * i * S::M_AT_ONCE * PITCH, from, at[i - i0],
+                                           m_inside >> i & 1);
                 }
             }
         }
@@ -195,7 +179,8 @@ template <class S> struct copier {
 #pragma unroll
         for (int i = 0; i < S::N_COPIES; i++) {
             const int f = f0 + i * S::N_AT_ONCE;
-            copy<4>(to + 4 * (d * S::PITCH_N + f), from, at[i], f < filters && tap < g.taps);
+            ptx::copy_async<4>(to + 4 * (d * S::PITCH_N + f), from, at[i],
+                               f < filters && tap < g.taps);
         }
     }
     /* Filters that lie together (data gradient), WIDTH at a time; all threads are at one tap. */
@@ -207,8 +192,8 @@ template <class S> struct copier {
 #pragma unroll
         for (int d = 0; d < DEPTH; d += AT_ONCE) {
             if (DEPTH % AT_ONCE == 0 || d0 + d < DEPTH) {
-                copy<4 * WIDTH>(to + 4 * ((d0 + d) * S::PITCH_N + f), from, d * (int)g.c.w_c,
-                                f < filters);
+                ptx::copy_async<4 * WIDTH>(to + 4 * ((d0 + d) * S::PITCH_N + f), from,
+                                           d * (int)g.c.w_c, f < filters);
             }
         }
     }
@@ -217,7 +202,7 @@ template <class S> struct copier {
         if (tap != loaded) {
             load_tap(g, t);
         }
-        const uint32_t m = (uint32_t)__cvta_generic_to_shared(stage), n = m + 4 * S::STAGE_M;
+        const uint32_t m = ptx::shared_address(stage), n = m + 4 * S::STAGE_M;
         copy_pixels(t, m);
         if (g.along == 4) {
             copy_filters_along<4>(g, n);
@@ -432,16 +417,16 @@ __global__ void __launch_bounds__(S::THREADS, S::PER_SM)
         if (s < g.steps) {
             in.step(g, t, stages + s * S::STAGE);
         }
-        copies_commit();
+        ptx::copies_commit();
     }
     int read = 0, write = STAGES - 1;
     for (int s = 0; s < g.steps; s++) {
-        copies_wait<STAGES - 2>();
+        ptx::copies_wait<STAGES - 2>();
         __syncthreads();
         if (s + STAGES - 1 < g.steps) {
             in.step(g, t, stages + write * S::STAGE);
         }
-        copies_commit();
+        ptx::copies_commit();
         const float *const stage = stages + read * S::STAGE;
         if constexpr (S::FORM == VALUES) {
             multiply_values<S>(acc, stage + m_at, stage + n_at);

@@ -53,13 +53,8 @@ struct ring {
 
 /* Activations by number, without a function call, which would serialise wgmma: none, relu, leaky
  * relu; max.NaN keeps NaN. Of halves, relu alone is left to the packed pair. */
-__device__ __forceinline__ float larger(float a, float b) {
-    float r;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
-    return r;
-}
 __device__ __forceinline__ float leak(float v) {
-    return larger(v, v * DR_LEAKY_SLOPE);
+    return ptx::larger(v, v * DR_LEAKY_SLOPE);
 }
 template <typename T> __device__ __forceinline__ uint32_t finish_pair(float2 r, int act) {
     if (act == 4) {
@@ -142,10 +137,10 @@ __device__ __forceinline__ void finish_pooled(const float (&acc)[64], uint32_t t
 #pragma unroll
             for (int row = 0; row < 2; row++) {
                 const int at = 32 * j + 16 * (i / 2) + 8 * row + 2 * (i % 2);
-                r[row] = larger(larger(fmaf(acc[at], col.scale, col.shift),
-                                       fmaf(acc[at + 1], col.scale, col.shift)),
-                                larger(fmaf(acc[at + 4], col.scale, col.shift),
-                                       fmaf(acc[at + 5], col.scale, col.shift)));
+                r[row] = ptx::larger(ptx::larger(fmaf(acc[at], col.scale, col.shift),
+                                                 fmaf(acc[at + 1], col.scale, col.shift)),
+                                     ptx::larger(fmaf(acc[at + 4], col.scale, col.shift),
+                                                 fmaf(acc[at + 5], col.scale, col.shift)));
             }
             v[i] = T::relu(T::pack(r[0], r[1]));
         }
@@ -174,7 +169,7 @@ __device__ __forceinline__ void finish_turned_floats(const dr_epilogue &e, const
         if (e.add) {
             v += ptx::load_shared_float(to);
         }
-        ptx::store_shared_float(to, larger(larger(v, least), v * slope));
+        ptx::store_shared_float(to, ptx::larger(ptx::larger(v, least), v * slope));
     }
 }
 } // namespace dr

@@ -178,16 +178,16 @@ __device__ __forceinline__ void mma_load_patch(const mma_args &p, const mma_shar
     if (p.copy_x) {
         const int log = p.pitch_log - 4, unit = threadIdx.x & ((1 << log) - 1);
         const int c = q.first + unit * V;
-        const uint32_t at = dr_shared_address(to);
+        const uint32_t at = ptx::shared_address(to);
         if (unit >= 2 * q.steps) {
             return;
         }
         for (int i = threadIdx.x >> log; i < p.pixels; i += MMA_THREADS >> log) {
             const mma_spot spot = s.spot[i];
             const bool in = spot.pixel >= 0 && c < p.values;
-            dr_copy16(at + ((uint32_t)i << p.pitch_log) +
-                          ((unit ^ mma_swizzle<SWIZZLE>(p.pitch_log, spot.row8 & 7)) << 4),
-                      in ? src + spot.pixel * p.c_total + c : src, in);
+            ptx::copy_async16(at + ((uint32_t)i << p.pitch_log) +
+                                  ((unit ^ mma_swizzle<SWIZZLE>(p.pitch_log, spot.row8 & 7)) << 4),
+                              in ? src + spot.pixel * p.c_total + c : src, in);
         }
         return;
     }
@@ -250,13 +250,13 @@ __device__ __forceinline__ void mma_copy_weights(const mma_args &p, const mma_fe
         const int rows = q.steps * 2 * V, real = in ? p.values - q.first : 0;
 #pragma unroll 4
         for (int j = f.row; j < rows; j += f.step, from += f.stride, to += 4096) {
-            dr_copy16(to, from, j < real);
+            ptx::copy_async16(to, from, j < real);
         }
     } else if (f.unit < 2 * q.steps) {
         const int real = q.first + f.unit * V < p.values ? p.k - k0 : 0;
 #pragma unroll 4
         for (int k = f.row; k < TK; k += f.step, from += f.stride, to += 4096) {
-            dr_copy16(to, from, k < real);
+            ptx::copy_async16(to, from, k < real);
         }
     }
 }
@@ -315,7 +315,7 @@ __device__ __forceinline__ void mma_fetch(const mma_args &p, const mma_shared &s
     for (int i = 0; i < p.group_taps && at.kw < p.nx; i++) {
         const int64_t tap = p.x[at.kw].weight + (p.merged ? 0 : p.y[at.kh].weight);
         if (p.copy_w) {
-            mma_copy_weights<T, TURNED, TK>(p, feed, tap, k0, q, dr_shared_address(slab));
+            mma_copy_weights<T, TURNED, TK>(p, feed, tap, k0, q, ptx::shared_address(slab));
         } else {
             mma_load_weights<T, TURNED, TK, SWIZZLE>(p, s, w + tap, k0, q, slab);
         }
@@ -339,15 +339,15 @@ __device__ __forceinline__ void mma_turned_columns(uint32_t tile, int n0, int st
         if constexpr (!Op::tf32) {
             const int k = step * 16 + (lane & 15);
             const uint32_t unit = (uint32_t)(n / V + (lane >> 4)) ^ mma_turned<T, TK, SWIZZLE>(k);
-            dr_ldmatrix_trans(b[i][0], b[i][1], b[i + 1][0], b[i + 1][1],
-                              tile + ((uint32_t)k * UNITS + unit) * 16);
+            ptx::load_matrices_turned(b[i][0], b[i][1], b[i + 1][0], b[i + 1][1],
+                                      tile + ((uint32_t)k * UNITS + unit) * 16);
         } else {
 #pragma unroll
             for (int j = 0; j < 4; j++) { /* eight i + j / 2, register j % 2 */
                 const int k = step * 8 + (lane & 3) + j % 2 * 4, f = n + j / 2 * 8 + (lane >> 2);
                 const uint32_t unit = (uint32_t)(f / V) ^ mma_turned<T, TK, SWIZZLE>(k);
                 b[i + j / 2][j % 2] = Op::operand(
-                    dr_load_shared(tile + ((uint32_t)k * UNITS + unit) * 16 + f % V * 4));
+                    ptx::load_shared_word(tile + ((uint32_t)k * UNITS + unit) * 16 + f % V * 4));
             }
         }
     }
@@ -367,8 +367,8 @@ __device__ __forceinline__ void mma_weights(const mma_args &p, uint32_t slab, in
 #pragma unroll
     for (int i = 0; i < MMA_NT; i += 2) {
         const uint32_t filter = (uint32_t)(n0 + i * 8 + (lane >> 4) * 8 + (lane & 7));
-        dr_ldmatrix(b[i][0], b[i][1], b[i + 1][0], b[i + 1][1],
-                    slab + (filter << p.pitch_log) + (unit << 4));
+        ptx::load_matrices(b[i][0], b[i][1], b[i + 1][0], b[i + 1][1],
+                           slab + (filter << p.pitch_log) + (unit << 4));
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             b[i + j / 2][j % 2] = Op::operand(b[i + j / 2][j % 2]);
@@ -389,7 +389,7 @@ __device__ __forceinline__ void mma_tap_steps(const mma_args &p, uint32_t patch,
         const uint32_t unit = patch + (((2 * step + high) ^ x) << 4);
 #pragma unroll
         for (int m = 0; m < MT; m++) {
-            dr_ldmatrix(a[m][0], a[m][1], a[m][2], a[m][3], first[m] + unit);
+            ptx::load_matrices(a[m][0], a[m][1], a[m][2], a[m][3], first[m] + unit);
         }
         mma_weights<Op, TURNED, TK, SWIZZLE>(p, slab, n0, step, b);
 #pragma unroll
@@ -412,8 +412,8 @@ __device__ __forceinline__ void mma_multiply(const mma_args &p, const mma_shared
                                              const uint32_t (&first)[MT], int n0, mma_walk &at,
                                              float (&acc)[MT][MMA_NT][4]) {
     const int steps = mma_chunk_of<typename Op::T>(p, at.chunk).steps;
-    const uint32_t patch = dr_shared_address(s.patch) + (uint32_t)at.patch * p.patch_bytes;
-    uint32_t slab = dr_shared_address(s.slab) + (uint32_t)at.slab * p.slab_bytes;
+    const uint32_t patch = ptx::shared_address(s.patch) + (uint32_t)at.patch * p.patch_bytes;
+    uint32_t slab = ptx::shared_address(s.slab) + (uint32_t)at.slab * p.slab_bytes;
     for (int i = 0; i < p.group_taps && at.kw < p.nx; i++) {
         const int tap = p.x[at.kw].at + (p.merged ? 0 : p.y[at.kh].at);
         const uint32_t hash =
@@ -450,23 +450,23 @@ mma_sum(const mma_args &p, const mma_shared &s, const typename Op::T *src, const
         if (i < total) {
             mma_fetch<typename Op::T, TURNED, TK, SWIZZLE>(p, s, src, w, feed, k0, fetched);
         }
-        dr_copy_commit();
+        ptx::copies_commit();
     }
     for (int i = 0; i < total; i++) {
         if (BUFFERED) {
             if (ahead == 2) {
-                dr_copy_wait<1>();
+                ptx::copies_wait<1>();
             } else {
-                dr_copy_wait<0>();
+                ptx::copies_wait<0>();
             }
             __syncthreads(); /* iteration i is there, i - 1 is read */
         }
         if (i + ahead < total) {
             mma_fetch<typename Op::T, TURNED, TK, SWIZZLE>(p, s, src, w, feed, k0, fetched);
         }
-        dr_copy_commit();
+        ptx::copies_commit();
         if (!BUFFERED) {
-            dr_copy_wait<0>();
+            ptx::copies_wait<0>();
             __syncthreads();
         }
         mma_multiply<Op, TURNED, TK, MT, SWIZZLE>(p, s, first, n0, done, acc);

@@ -474,7 +474,7 @@ __device__ __forceinline__ void store_float(const dr_rs &p, const float (&acc)[B
                 r.x += f.x, r.y += f.y;
             }
             if (p.e.act == 1) {
-                r.x = larger(r.x, 0.0f), r.y = larger(r.y, 0.0f);
+                r.x = ptx::larger(r.x, 0.0f), r.y = ptx::larger(r.y, 0.0f);
             } else if (p.e.act == 4) {
                 r.x = leak(r.x), r.y = leak(r.y);
             }

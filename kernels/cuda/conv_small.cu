@@ -50,7 +50,7 @@ template <class T, int J> struct fragments {
                 j == J - 1 ? make_uint2(keep.x & keep_last.x, keep.y & keep_last.y) : keep;
             a[j][0] &= m.x, a[j][1] &= m.x, a[j][2] &= m.y, a[j][3] &= m.y;
             /* Nothing of this may sink below the fence: ptxas would serialize the products. */
-            asm volatile("" : "+r"(a[j][0]), "+r"(a[j][1]), "+r"(a[j][2]), "+r"(a[j][3])::"memory");
+            ptx::pin(a[j]);
         }
     }
     template <int N>

@@ -116,16 +116,11 @@ template <> struct form<ptx::tf32> {
     }
 };
 
-__device__ __forceinline__ float to_tf32(float x) {
-    uint32_t r;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
-    return __uint_as_float(r);
-}
 __device__ __forceinline__ uint16_t rounded(uint16_t v) {
     return v;
 }
 __device__ __forceinline__ float rounded(float v) {
-    return to_tf32(v);
+    return ptx::to_tf32(v);
 }
 
 /* The filter that column n of B is: a lane's columns 8j + 2t + i become neighbours in y. */
@@ -188,12 +183,6 @@ __device__ __forceinline__ void move_row(int places, int lanes, L load, S store)
             }
         }
     }
-}
-
-/* Without its origin, from which the compiler would compute every address anew. */
-template <class V> __device__ __forceinline__ const V *kept(const V *p) {
-    asm("" : "+l"(p));
-    return p;
 }
 
 /* ---- what x holds: values of the type, or bytes, which become what normalize would store ---- */
@@ -280,10 +269,10 @@ __device__ __forceinline__ void fill_three_row(const small &p, const uint32_t *f
                                                uint4 *to) {
     const int begin = ((at.image * p.h + at.y) * p.w - p.pl) * 3, word = begin >> 1;
     const uint32_t shift = (begin & 1) * 16;
-    const uint32_t *const line = kept(from + word);
+    const uint32_t *const line = ptx::kept(from + word);
     const auto load = [&](int place) {
         const bool any = (unsigned)(2 * place - p.pl + 1) <= (unsigned)p.w;
-        const uint32_t *const words = kept(line + 3 * place);
+        const uint32_t *const words = ptx::kept(line + 3 * place);
         uint32_t v[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -310,11 +299,11 @@ __device__ __forceinline__ void fill_three_bytes(const small &p, const uint32_t 
     const int odd = threadIdx.x % 2;
     const int begin = ((at.image * p.h + at.y) * p.w - p.pl) * 3 + 6 * odd, word = begin >> 2;
     const uint32_t shift = (begin & 3) * 8;
-    const uint32_t *const line = kept(from + word);
+    const uint32_t *const line = ptx::kept(from + word);
     const auto load = [&](int place) {
         const bool any = (unsigned)(2 * place - p.pl + 1) <= (unsigned)p.w;
         const uint32_t first = (uint32_t)(place >> 1) * 3;
-        const uint32_t *const words = kept(line + first);
+        const uint32_t *const words = ptx::kept(line + first);
         uint32_t v[3];
 #pragma unroll
         for (int i = 0; i < 3; i++) {
@@ -371,7 +360,7 @@ __device__ __forceinline__ void fill_floats(const small &p, const float *from, s
     const auto load = [&](int place) {
         return (unsigned)(place - left) < (unsigned)run ? __ldg(line + place) : 0.0f;
     };
-    move_row<8>(p.pitch / 4, 32, load, [&](int place, float v) { to[place] = to_tf32(v); });
+    move_row<8>(p.pitch / 4, 32, load, [&](int place, float v) { to[place] = ptx::to_tf32(v); });
 }
 /* The same of bytes. As many lanes work as are a multiple of the channels, so that each keeps its
  * channel from place to place. */
@@ -387,7 +376,7 @@ __device__ __forceinline__ void fill_bytes(const small &p, const uint8_t *from, 
         return inside ? __fmaf_rn(number(__ldg(line + place), 0), mul, add) : 0.0f;
     };
     move_row<8>(p.pitch / 4, 32 / p.c * p.c, load,
-                [&](int place, float v) { to[place] = to_tf32(v); });
+                [&](int place, float v) { to[place] = ptx::to_tf32(v); });
 }
 
 /* A row of the buffer. */

@@ -69,13 +69,13 @@ __device__ __forceinline__ void fetch_dy(const wgrad_args &a, const part &b,
     if (a.copy_dy) {
         constexpr int UNITS = S::TM / S::V, ROWS = MMA_THREADS / UNITS;
         const int k = threadIdx.x % UNITS * S::V, row = threadIdx.x / UNITS;
-        const uint32_t at = dr_shared_address(to) + place<T, S::TM>(row, k);
+        const uint32_t at = ptx::shared_address(to) + place<T, S::TM>(row, k);
         const T *from = dy + (p0 + row) * p.c.k + (int64_t)b.group * p.kg + b.k0 + k;
         const int real = b.k0 + k < p.kg ? left : 0;
 #pragma unroll
         for (int i = 0; i < S::QP / ROWS; i++) { /* the swizzle repeats after ROWS pixels */
-            dr_copy16(at + (uint32_t)(i * ROWS * UNITS) * 16, from + i * ROWS * p.c.k,
-                      row + i * ROWS < real);
+            ptx::copy_async16(at + (uint32_t)(i * ROWS * UNITS) * 16, from + i * ROWS * p.c.k,
+                              row + i * ROWS < real);
         }
         return;
     }
@@ -112,12 +112,12 @@ __device__ __forceinline__ void fetch_windows(const wgrad_args &a, const positio
         constexpr int UNITS = S::TJ / S::V, ROWS = MMA_THREADS / UNITS;
         const int row = threadIdx.x / UNITS;
         const uint32_t first =
-            dr_shared_address(to) + place<T, S::TJ>(row, threadIdx.x % UNITS * S::V);
+            ptx::shared_address(to) + place<T, S::TJ>(row, threadIdx.x % UNITS * S::V);
 #pragma unroll
         for (int i = 0; i < S::QP / ROWS; i++) {
             const origin o = at[row + i * ROWS];
-            dr_copy16(first + (uint32_t)(i * ROWS * UNITS) * 16, w.from + o.at,
-                      (unsigned)(o.iy + w.oy) < height && (unsigned)(o.ix + w.ox) < width);
+            ptx::copy_async16(first + (uint32_t)(i * ROWS * UNITS) * 16, w.from + o.at,
+                              (unsigned)(o.iy + w.oy) < height && (unsigned)(o.ix + w.ox) < width);
         }
         return;
     }
@@ -136,14 +136,14 @@ __device__ __forceinline__ void filters(uint32_t tile, int m, int step, uint32_t
     const int lane = threadIdx.x % 32;
     if constexpr (!S::op::tf32) {
         const int q = step * 16 + (lane & 7) + (lane >> 4) * 8;
-        dr_ldmatrix_trans(a[0], a[1], a[2], a[3],
-                          tile + place<T, S::TM>(q, m + (lane >> 3 & 1) * S::V));
+        ptx::load_matrices_turned(a[0], a[1], a[2], a[3],
+                                  tile + place<T, S::TM>(q, m + (lane >> 3 & 1) * S::V));
     } else {
 #pragma unroll
         for (int r = 0; r < 4; r++) {
             const int q = step * 8 + (lane & 3) + r / 2 * 4;
             a[r] = S::op::operand(
-                dr_load_shared(tile + place<T, S::TM>(q, m + (lane >> 2) + r % 2 * 8)));
+                ptx::load_shared_word(tile + place<T, S::TM>(q, m + (lane >> 2) + r % 2 * 8)));
         }
     }
 }
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2)
             fetch_dy<S>(a, b, dy, b.first + (int64_t)stage * S::QP, to);
             fetch_windows<S>(a, window, at[stage % 2], to + S::A_BYTES);
         }
-        dr_copy_commit();
+        ptx::copies_commit();
     };
     locate(0);
     locate(1);
@@ -225,12 +225,12 @@ __global__ void __launch_bounds__(MMA_THREADS, 2)
     locate(2);
     float acc[S::MT][S::NT][4] = {};
     for (int i = 0; i < stages; i++) {
-        dr_copy_wait<1>();
+        ptx::copies_wait<1>();
         __syncthreads(); /* stage i is there, i - 1 and the origins of i + 1 are read */
         fetch(i + 2);
         locate(i + 3);
         const uint32_t tile =
-            dr_shared_address(shared) + i % STAGES * (uint32_t)(S::A_BYTES + S::B_BYTES);
+            ptx::shared_address(shared) + i % STAGES * (uint32_t)(S::A_BYTES + S::B_BYTES);
         multiply<S>(tile, tile + S::A_BYTES, m0, n0, acc);
     }
     store<S>(a.p, b, m0, n0, acc, partial);

@@ -204,7 +204,7 @@ __device__ __forceinline__ void finish(const dr_epilogue &e, float (&acc)[PIXELS
     if (e.act == 1) {
 #pragma unroll
         for (int i = 0; i < PIXELS / 2; i++) {
-            acc[i] = larger(acc[i], 0.0f);
+            acc[i] = ptx::larger(acc[i], 0.0f);
         }
     } else if (e.act == 4) {
 #pragma unroll

@@ -121,7 +121,7 @@ __device__ __forceinline__ void load_fragment(const memory &m, consumer &s, frag
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 f[k][i] = T::rounded(f[k][i]);
-                asm volatile("" : "+r"(f[k][i])); /* not after the fence of the product */
+                ptx::pin(f[k][i]); /* not after the fence of the product */
             }
         }
     }
@@ -285,10 +285,10 @@ __device__ __forceinline__ void store_floats(const dr_wl &p, const memory &m, co
                 const float4 a = *reinterpret_cast<const float4 *>((const float *)p.e.add + from);
                 f.x += a.x, f.y += a.y, f.z += a.z, f.w += a.w;
             }
-            f.x = larger(larger(f.x, least), f.x * slope);
-            f.y = larger(larger(f.y, least), f.y * slope);
-            f.z = larger(larger(f.z, least), f.z * slope);
-            f.w = larger(larger(f.w, least), f.w * slope);
+            f.x = ptx::larger(ptx::larger(f.x, least), f.x * slope);
+            f.y = ptx::larger(ptx::larger(f.y, least), f.y * slope);
+            f.z = ptx::larger(ptx::larger(f.z, least), f.z * slope);
+            f.w = ptx::larger(ptx::larger(f.w, least), f.w * slope);
             *reinterpret_cast<float4 *>((float *)p.y_at + from) = f;
         }
     }

@@ -1,9 +1,10 @@
-/* Hopper's own instructions (sm_90a), wrapped in one place: barriers in shared memory, the tensor
- * copy engine (TMA), matrix products of a warpgroup (wgmma), and what they need around them.
- * Addresses of shared memory are 32-bit, from shared_address. PTX ISA 8.x, sections 9.7.13
- * to 9.7.16.
+/* Every instruction that CUDA C has no word for, wrapped in one place. Of every sm_80 and later:
+ * copies in the background (cp.async), 8 x 8 matrices (ldmatrix), matrix products of a warp
+ * (mma.sync). Of Hopper alone (sm_90a): barriers in shared memory, the tensor copy engine (TMA),
+ * matrix products of a warpgroup (wgmma), and what they need around them. Addresses of shared
+ * memory are 32-bit, from shared_address. PTX ISA 8.x, sections 9.7.9 to 9.7.16.
  *
- * What is wrapped compiles for older cards, too: kernels leave their bodies out there (HOPPER). */
+ * Hopper's compile for older cards, too: kernels leave their bodies out there (DR_HOPPER). */
 #ifndef DR_KERNELS_CUDA_PTX_CUH
 #define DR_KERNELS_CUDA_PTX_CUH
 #include <cuda.h>
@@ -23,6 +24,65 @@ namespace ptx {
 
 static __device__ __forceinline__ uint32_t shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* ---- values ---- */
+/* The larger; NaN where one is. */
+static __device__ __forceinline__ float larger(float a, float b) {
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+/* Rounds to tf32 (8 bits of exponent, 10 of fraction), ties away from zero. */
+static __device__ __forceinline__ float to_tf32(float x) {
+    uint32_t r;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+    return __uint_as_float(r);
+}
+/* Nanoseconds, the same clock on every multiprocessor. */
+static __device__ __forceinline__ uint64_t global_time() {
+    uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+/* The compiler computes v here, not later. */
+static __device__ __forceinline__ void pin(uint32_t &v) {
+    asm volatile("" : "+r"(v));
+}
+/* Of four, and nothing that touches memory passes. */
+static __device__ __forceinline__ void pin(uint32_t (&v)[4]) {
+    asm volatile("" : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3])::"memory");
+}
+/* p without its origin, from which the compiler would compute every address anew. */
+template <class V> static __device__ __forceinline__ const V *kept(const V *p) {
+    asm("" : "+l"(p));
+    return p;
+}
+
+/* ---- copies to shared memory in the background, groups of them a thread ---- */
+/* 4 or 16 bytes from value `offset`, zeros where they are not inside: nothing is read then. (The
+ * address by one instruction: the compiler would take four.) */
+template <int BYTES>
+static __device__ __forceinline__ void copy_async(uint32_t to, const float *from, int offset,
+                                                  bool inside) {
+    uint64_t address;
+    asm("mad.wide.s32 %0, %1, 4, %2;" : "=l"(address) : "r"(offset), "l"(from));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(address),
+                 "n"(BYTES), "r"(inside ? BYTES : 0)
+                 : "memory");
+}
+/* 16 bytes, past the first cache. */
+static __device__ __forceinline__ void copy_async16(uint32_t to, const void *from, bool inside) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(inside ? 16 : 0)
+                 : "memory");
+}
+static __device__ __forceinline__ void copies_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* Until at most N of this thread's latest groups are on their way. */
+template <int N> static __device__ __forceinline__ void copies_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
 /* ---- barriers ---- */
@@ -114,6 +174,11 @@ static __device__ __forceinline__ void store_shared(uint32_t to, uint4 v) {
                  "r"(v.w)
                  : "memory");
 }
+static __device__ __forceinline__ uint32_t load_shared_word(uint32_t from) {
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+    return v;
+}
 static __device__ __forceinline__ float load_shared_float(uint32_t from) {
     float v;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
@@ -123,23 +188,60 @@ static __device__ __forceinline__ void store_shared_float(uint32_t to, float v) 
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
 }
 
-/* ---- 8 x 8 matrices of 16 bits; lane i gives the address of row i ---- */
-static __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from) {
+/* ---- four 8 x 8 matrices of 16 bits ----
+ * Lane i gives the address of row i % 8, 16 bytes, of matrix i / 8; lane (g, t) = (lane / 4, lane %
+ * 4) gets word t of row g of each. Rows of fp32 are rows of pairs of 16 bits. Turned: transposed,
+ * 16 bits an element. */
+static __device__ __forceinline__ void load_matrices(uint32_t &a, uint32_t &b, uint32_t &c,
+                                                     uint32_t &d, uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
                  : "r"(from)
                  : "memory");
 }
-static __device__ __forceinline__ void load_matrices_turned(uint32_t (&r)[4], uint32_t from) {
+static __device__ __forceinline__ void load_matrices_turned(uint32_t &a, uint32_t &b, uint32_t &c,
+                                                            uint32_t &d, uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
                  : "r"(from)
                  : "memory");
+}
+static __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from) {
+    load_matrices(r[0], r[1], r[2], r[3], from);
+}
+static __device__ __forceinline__ void load_matrices_turned(uint32_t (&r)[4], uint32_t from) {
+    load_matrices_turned(r[0], r[1], r[2], r[3], from);
 }
 static __device__ __forceinline__ void store_matrices_turned(uint32_t to, const uint32_t (&r)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to),
                  "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
                  : "memory");
+}
+
+/* ---- matrix products of a warp ----
+ * d += a b with fp32 sums. tf32: m16n8k8, lane (g, t) holds a as (g, t), (g + 8, t), (g, t + 4), (g
+ * + 8, t + 4); b as (t, g), (t + 4, g); d as (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+ * The others: m16n8k16, each register holds two neighbours along k where that of tf32 holds one. */
+static __device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32_t (&a)[4],
+                                                const uint32_t (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+                 "{%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+static __device__ __forceinline__ void mma_f16(float (&d)[4], const uint32_t (&a)[4],
+                                               const uint32_t (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+                 "{%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+static __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4],
+                                                const uint32_t (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7},"
+                 " {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 /* ---- launches that overlap (programmatic dependent launch) ---- */

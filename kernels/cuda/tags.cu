@@ -3,6 +3,7 @@
  * semantics. Also the two small tools of the executor: the look for non-finite values, and the
  * delay that tests plant. */
 #include "kernels/cuda/tags.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/real.cuh"
 #include <type_traits>
 
@@ -54,12 +55,10 @@ template <typename T> static __global__ void finite_kernel(const T *x, int64_t n
 }
 
 static __global__ void delay_kernel(uint32_t us) {
-    unsigned long long start, now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    const uint64_t start = dr::ptx::global_time();
     do {
         __nanosleep(500);
-        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    } while (now - start < (unsigned long long)us * 1000u);
+    } while (dr::ptx::global_time() - start < (uint64_t)us * 1000u);
 }
 
 extern "C" int dr_cuda_readback(const struct dr_readback_args *a, cudaStream_t s) {
