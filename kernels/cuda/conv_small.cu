@@ -194,7 +194,11 @@ __device__ __forceinline__ void filler(const small &p, const memory &m, int firs
         const int rows = (last - row + (p.rows / p.parts - 1) * p.stack + 1) * p.parts;
         ptx::barrier_wait(m.empty + 8 * b, phase ^ 1);
         fill<T>(p, x, row, rows, m.buffers + b * p.buffer);
-        ptx::barrier_arrive(m.full + 8 * b);
+        if constexpr (std::is_same_v<T, ptx::tf32>) {
+            ptx::barrier_arrive_copied(m.full + 8 * b);
+        } else {
+            ptx::barrier_arrive(m.full + 8 * b);
+        }
         phase ^= b, b ^= 1;
     }
 }

@@ -351,16 +351,19 @@ __device__ __forceinline__ void fill_three(const small &p, const F *from, source
     }
 }
 
-/* tf32: values as they follow each other in a row of x. */
+/* tf32: values as they follow each other in a row of x, in the background: so many are on their way
+ * that nobody waits for one. (The products cut off what tf32 does not have.) */
 __device__ __forceinline__ void fill_floats(const small &p, const float *from, source at,
                                             float *to) {
     const bool row = at.y >= 0 && at.y < p.h;
-    const int left = p.pl * p.c, run = row ? p.w * p.c : 0;
+    const int left = p.pl * p.c, run = row ? p.w * p.c : 0, places = p.pitch / 4;
     const float *const line = from + ((int64_t)at.image * p.h + (row ? at.y : 0)) * run - left;
-    const auto load = [&](int place) {
-        return (unsigned)(place - left) < (unsigned)run ? __ldg(line + place) : 0.0f;
-    };
-    move_row<8>(p.pitch / 4, 32, load, [&](int place, float v) { to[place] = ptx::to_tf32(v); });
+    const uint32_t first = ptx::shared_address(to);
+#pragma unroll 4
+    for (int place = threadIdx.x % 32; place < places; place += 32) {
+        ptx::copy_async<4>(first + 4 * place, line, place,
+                           (unsigned)(place - left) < (unsigned)run);
+    }
 }
 /* The same of bytes. As many lanes work as are a multiple of the channels, so that each keeps its
  * channel from place to place. */
@@ -375,8 +378,7 @@ __device__ __forceinline__ void fill_bytes(const small &p, const uint8_t *from, 
         const bool inside = (unsigned)(place - left) < (unsigned)run;
         return inside ? __fmaf_rn(number(__ldg(line + place), 0), mul, add) : 0.0f;
     };
-    move_row<8>(p.pitch / 4, 32 / p.c * p.c, load,
-                [&](int place, float v) { to[place] = ptx::to_tf32(v); });
+    move_row<8>(p.pitch / 4, 32 / p.c * p.c, load, [&](int place, float v) { to[place] = v; });
 }
 
 /* A row of the buffer. */

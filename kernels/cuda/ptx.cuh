@@ -113,6 +113,10 @@ static __device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parit
                      : "memory");
     }
 }
+/* An arrival that happens when this thread's copies (copy_async) before it are done. */
+static __device__ __forceinline__ void barrier_arrive_copied(uint32_t bar) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
+}
 /* A barrier of some warps: `threads` of them, barrier `id` of 16. */
 static __device__ __forceinline__ void sync_threads(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -4,6 +4,7 @@
 #include <deque>
 #include <execinfo.h>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <setjmp.h>
 #include <signal.h>
@@ -411,6 +412,19 @@ void wait(queue q, int left) {
         }
         g.closed.pop_front();
     }
+}
+void barrier_arrive_copied(uint32_t bar) {
+    commit(COPIES);
+    const std::shared_ptr<groups> all = std::make_shared<groups>(std::move(queue_of(COPIES)));
+    queue_of(COPIES) = groups();
+    some_time([=] {
+        for (const auto &group : all->closed) {
+            for (const auto &work : group) {
+                work();
+            }
+        }
+        barrier_arrive(bar, 0);
+    });
 }
 void some_time(std::function<void()> work) {
     unordered.push_back(std::move(work));

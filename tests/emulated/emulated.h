@@ -49,6 +49,7 @@ void together(int threads, const std::function<void()> &work);
 /* ---- mbarriers, at addresses of shared memory ---- */
 void barrier_init(uint32_t bar, uint32_t arrivals);
 void barrier_arrive(uint32_t bar, uint32_t expected_bytes);
+void barrier_arrive_copied(uint32_t bar); /* when the thread's COPIES so far are done */
 void barrier_complete(uint32_t bar, uint32_t bytes);
 void barrier_wait(uint32_t bar, uint32_t parity);
 

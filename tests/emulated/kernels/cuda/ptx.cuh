@@ -83,6 +83,9 @@ static inline void barrier_expect(uint32_t bar, uint32_t bytes) {
 static inline void barrier_arrive(uint32_t bar) {
     emulated::barrier_arrive(bar, 0);
 }
+static inline void barrier_arrive_copied(uint32_t bar) {
+    emulated::barrier_arrive_copied(bar);
+}
 static inline void barrier_wait(uint32_t bar, uint32_t parity) {
     emulated::barrier_wait(bar, parity);
 }
