@@ -171,7 +171,7 @@ __device__ __forceinline__ void finish(const small &p, const float (&d)[N / 2], 
 
 /* Where things lie in shared memory. */
 struct memory {
-    uint8_t *filters, *buffers;
+    uint8_t *filters, *buffers, *stages;
     float *scale, *shift;
     uint32_t full, empty; /* two barriers each, at which every thread of the role arrives */
 };
@@ -181,6 +181,7 @@ template <int N, int J> __device__ __forceinline__ memory layout(const small &p,
     m.buffers = shared + p.rows * J * N * 32;
     m.scale = reinterpret_cast<float *>(m.buffers + 2 * p.buffer), m.shift = m.scale + N;
     m.full = ptx::shared_address(m.shift + N), m.empty = m.full + 16;
+    m.stages = reinterpret_cast<uint8_t *>(m.shift + N) + 32;
     return m;
 }
 
@@ -188,12 +189,22 @@ template <class T>
 __device__ __forceinline__ void filler(const small &p, const memory &m, int first, int step,
                                        const void *x) {
     int b = 0, phase = 0;
+    if constexpr (!std::is_same_v<T, ptx::tf32>) {
+        if (p.c == 3 && !p.u8) {
+            stager rows(p, static_cast<const uint32_t *>(x), m.stages, first, step);
+            for (int tile = first; tile < p.tiles; tile += step) {
+                ptx::barrier_wait(m.empty + 8 * b, phase ^ 1);
+                rows.fill(rows_of(p, tile), m.buffers + b * p.buffer);
+                ptx::barrier_arrive(m.full + 8 * b);
+                phase ^= b, b ^= 1;
+            }
+            return;
+        }
+    }
     for (int tile = first; tile < p.tiles; tile += step) {
-        const range pixels = pixels_of(p, tile);
-        const int row = row_of(p, pixels.from / p.wo), last = row_of(p, (pixels.to - 1) / p.wo);
-        const int rows = (last - row + (p.rows / p.parts - 1) * p.stack + 1) * p.parts;
+        const window_rows rows = rows_of(p, tile);
         ptx::barrier_wait(m.empty + 8 * b, phase ^ 1);
-        fill<T>(p, x, row, rows, m.buffers + b * p.buffer);
+        fill<T>(p, x, rows.first, rows.count, m.buffers + b * p.buffer);
         if constexpr (std::is_same_v<T, ptx::tf32>) {
             ptx::barrier_arrive_copied(m.full + 8 * b);
         } else {
@@ -286,6 +297,7 @@ small small_of(const dr_conv *c, const dr_small &d, const void *x, const dr_cuda
     p.ho = dr_divisor_of(c->ho), p.wo = dr_divisor_of(c->wo);
     p.stack = d.stack, p.parts = d.parts, p.rows = d.rows, p.span = dr_divisor_of(d.span);
     p.pixel = d.pixel, p.pitch = d.pitch, p.buffer = d.buffer, p.blocks = d.blocks;
+    p.stage = d.stage;
     p.run = d.run, p.run_tiles = dr_divisor_of(d.run_tiles);
     p.tiles = d.tiles, p.tiles_k = d.tiles_k;
     p.words = (int)(c->n * c->h * c->w * c->c / (u8 ? 4 : 2));

@@ -28,6 +28,7 @@ struct small {
     int pitch;       /* bytes of a row of the buffer */
     int pixel;       /* bytes of a pixel of the buffer */
     int buffer;      /* bytes of a buffer */
+    int stage;       /* bytes of a row of x that is staged */
     int blocks;      /* of 64 pixels, a tile */
     /* Tiles divide runs of so many pixels: all, or, so that no tile meets two images, an image's.
      */
@@ -55,6 +56,15 @@ __device__ __forceinline__ range pixels_of(const small &p, uint32_t tile) {
     const uint32_t run = tile / p.run_tiles;
     const uint32_t from = (tile - run * p.run_tiles.d) * (p.blocks * 64);
     return {run * p.run + from, run * p.run + min(from + p.blocks * 64, (uint32_t)p.run)};
+}
+/* The rows of the buffer that its windows meet. */
+struct window_rows {
+    int first, count; /* first: of the numbering */
+};
+__device__ __forceinline__ window_rows rows_of(const small &p, int tile) {
+    const range pixels = pixels_of(p, tile);
+    const int row = row_of(p, pixels.from / p.wo), last = row_of(p, (pixels.to - 1) / p.wo);
+    return {row, (last - row + (p.rows / p.parts - 1) * p.stack + 1) * p.parts};
 }
 
 /* ---- shapes of the operands, by type ---- */
@@ -185,6 +195,12 @@ __device__ __forceinline__ void move_row(int places, int lanes, L load, S store)
     }
 }
 
+__device__ __forceinline__ void clear_row(int places, uint4 *to) {
+    for (int place = threadIdx.x % 32; place < places; place += 32) {
+        to[place] = make_uint4(0, 0, 0, 0);
+    }
+}
+
 /* ---- what x holds: values of the type, or bytes, which become what normalize would store ---- */
 /* Byte i of a word as a number: 2^23 + n has n in its low bits. */
 __device__ __forceinline__ float number(uint32_t word, int i) {
@@ -261,38 +277,102 @@ __device__ __forceinline__ void fill_four(const small &p, const F *from, source 
     move_row<2>(p.pitch / 16, 32, load, [&](int place, uint4 v) { to[place] = v; });
 }
 
-/* 3 channels: two pixels are 12 bytes, in four words, from which they are shifted; by how much is
- * the same in all of a row. CHECK: near the borders of x, where words before and after it count 0.
- */
-template <bool CHECK>
-__device__ __forceinline__ void fill_three_row(const small &p, const uint32_t *from, source at,
-                                               uint4 *to) {
-    const int begin = ((at.image * p.h + at.y) * p.w - p.pl) * 3, word = begin >> 1;
-    const uint32_t shift = (begin & 1) * 16;
-    const uint32_t *const line = ptx::kept(from + word);
-    const auto load = [&](int place) {
-        const bool any = (unsigned)(2 * place - p.pl + 1) <= (unsigned)p.w;
-        const uint32_t *const words = ptx::kept(line + 3 * place);
-        uint32_t v[4];
+/* 3 channels of 16 bits: a warp's rows of x are copied in the background as they lie there, the
+ * next ones while it widens one. Two pixels are 12 bytes, in four words, from which they are
+ * shifted; by how much is the same in all of a row. */
+struct stager {
+    static constexpr int STAGES = DR_SMALL_STAGES / FILLER_WARPS;
+    const small &p;
+    const uint32_t *x;
+    uint8_t *stages;       /* this warp's */
+    int step;              /* from tile to tile */
+    int tile, row;         /* of the next row to copy */
+    window_rows rows;      /* of that tile */
+    int at;                /* the stage of the row to widen next */
+    int begin[STAGES - 1]; /* of it and those behind it: where in the stage, in halves; -1: zeros */
+
+    __device__ __forceinline__ stager(const small &small, const uint32_t *from, uint8_t *to,
+                                      int first, int next)
+        : p(small), x(from), step(next), tile(first), at(0) {
+        row = threadIdx.x / 32;
+        stages = to + row * STAGES * p.stage;
+        rows = rows_of(p, tile);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const bool there = !CHECK || (uint32_t)(word + 3 * place + i) < (uint32_t)p.words;
-            v[i] = any && there ? __ldg(words + i) : 0;
+        for (int i = 0; i < STAGES - 1; i++) {
+            begin[i] = copy(stages + i * p.stage);
         }
-        return make_uint4(v[0], v[1], v[2], v[3]);
-    };
-    const auto store = [&](int place, uint4 v) {
-        const int x = 2 * place - p.pl;
-        const uint32_t a = __funnelshift_r(v.x, v.y, shift), b = __funnelshift_r(v.y, v.z, shift);
-        const uint32_t c = __funnelshift_r(v.z, v.w, shift);
-        const bool in0 = (unsigned)x < (unsigned)p.w, in1 = (unsigned)(x + 1) < (unsigned)p.w;
-        to[place] = make_uint4(in0 ? a : 0, in0 ? b & 0xffff : 0,
-                               in1 ? __byte_perm(b, c, 0x5432) : 0, in1 ? c >> 16 : 0);
-    };
-    move_row<4>(p.pitch / 16, 32, load, store);
-}
-/* The same of bytes: 6 in three words, the last of which is wanted by the last shift alone. Places
- * of one lane are even or odd, 48 words apart. */
+    }
+    /* Begins to copy the next row, if there is one. */
+    __device__ __forceinline__ int copy(uint8_t *stage) {
+        int place = -1;
+        while (row >= rows.count && tile < p.tiles) {
+            row = threadIdx.x / 32;
+            tile += step;
+            rows = rows_of(p, tile);
+        }
+        if (tile < p.tiles) {
+            const source from = source_of(p, rows.first, row);
+            row += FILLER_WARPS;
+            if (from.y >= 0 && from.y < p.h) {
+                const int half = ((from.image * p.h + from.y) * p.w - p.pl) * 3;
+                const int first = half >> 1 & ~3; /* word of 4, 16 bytes */
+                const uint32_t to = ptx::shared_address(stage);
+                for (int i = threadIdx.x % 32; 16 * i < p.stage; i += 32) {
+                    const int word = first + 4 * i, left = 4 * (p.words - word);
+                    ptx::copy_async_part(to + 16 * i, x + word,
+                                         word < 0 ? 0 : max(0, min(left, 16)));
+                }
+                place = half - 2 * first;
+            }
+        }
+        ptx::copies_commit();
+        return place;
+    }
+    __device__ __forceinline__ void widen(int half, const uint8_t *stage, uint4 *to) const {
+        const int places = p.pitch / 16;
+        if (half < 0) {
+            clear_row(places, to);
+            return;
+        }
+        const uint32_t shift = (half & 1) * 16;
+        const uint32_t *const line = reinterpret_cast<const uint32_t *>(stage) + (half >> 1);
+        const auto load = [&](int place) {
+            const uint32_t *const v = line + 3 * min(place, places - 1);
+            return make_uint4(v[0], v[1], v[2], v[3]);
+        };
+        const auto store = [&](int place, uint4 v) {
+            const int left = 2 * place - p.pl;
+            const uint32_t a = __funnelshift_r(v.x, v.y, shift);
+            const uint32_t b = __funnelshift_r(v.y, v.z, shift);
+            const uint32_t c = __funnelshift_r(v.z, v.w, shift);
+            const bool in0 = (unsigned)left < (unsigned)p.w;
+            const bool in1 = (unsigned)(left + 1) < (unsigned)p.w;
+            to[place] = make_uint4(in0 ? a : 0, in0 ? b & 0xffff : 0,
+                                   in1 ? __byte_perm(b, c, 0x5432) : 0, in1 ? c >> 16 : 0);
+        };
+        move_row<4>(places, 32, load, store);
+    }
+    /* This warp's rows of a tile, the one that follows those filled so far. */
+    __device__ __forceinline__ void fill(window_rows tile_rows, uint8_t *to) {
+        for (int i = threadIdx.x / 32; i < tile_rows.count; i += FILLER_WARPS) {
+            ptx::copies_wait<STAGES - 2>();
+            __syncwarp(); /* the row is there for all lanes, and they are done with the one before
+                           */
+            const int half = begin[0], free = at == 0 ? STAGES - 1 : at - 1;
+#pragma unroll
+            for (int j = 0; j + 1 < STAGES - 1; j++) {
+                begin[j] = begin[j + 1];
+            }
+            begin[STAGES - 2] = copy(stages + free * p.stage);
+            widen(half, stages + at * p.stage, reinterpret_cast<uint4 *>(to + i * p.pitch));
+            at = at + 1 == STAGES ? 0 : at + 1;
+        }
+    }
+};
+
+/* 3 channels of bytes: 6 in three words, the last of which is wanted by the last shift alone.
+ * Places of one lane are even or odd, 48 words apart. CHECK: near the borders of x, where words
+ * before and after it count 0. */
 template <class T, bool CHECK>
 __device__ __forceinline__ void fill_three_bytes(const small &p, const uint32_t *from, source at,
                                                  uint4 *to) {
@@ -325,29 +405,19 @@ __device__ __forceinline__ void fill_three_bytes(const small &p, const uint32_t 
     move_row<4>(p.pitch / 16, 32, load, store);
 }
 
-template <class T, bool CHECK>
-__device__ __forceinline__ void three_row(const small &p, const uint16_t *from, source at,
-                                          uint4 *to) {
-    fill_three_row<CHECK>(p, reinterpret_cast<const uint32_t *>(from), at, to);
-}
-template <class T, bool CHECK>
-__device__ __forceinline__ void three_row(const small &p, const uint8_t *from, source at,
-                                          uint4 *to) {
-    fill_three_bytes<T, CHECK>(p, reinterpret_cast<const uint32_t *>(from), at, to);
-}
-template <class T, class F>
-__device__ __forceinline__ void fill_three(const small &p, const F *from, source at, uint4 *to) {
+template <class T>
+__device__ __forceinline__ void fill_three(const small &p, const uint8_t *from, source at,
+                                           uint4 *to) {
     if (at.y < 0 || at.y >= p.h) {
-        move_row<4>(
-            p.pitch / 16, 32, [](int) { return 0; },
-            [&](int place, int) { to[place] = make_uint4(0, 0, 0, 0); });
+        clear_row(p.pitch / 16, to);
         return;
     }
+    const uint32_t *const words = reinterpret_cast<const uint32_t *>(from);
     const int begin = (at.image * p.h + at.y) * p.w * 3;
-    if (begin < 8 || begin + p.w * 3 + 8 > p.words * (int)(4 / sizeof(F))) {
-        three_row<T, true>(p, from, at, to);
+    if (begin < 8 || begin + p.w * 3 + 8 > p.words * 4) {
+        fill_three_bytes<T, true>(p, words, at, to);
     } else {
-        three_row<T, false>(p, from, at, to);
+        fill_three_bytes<T, false>(p, words, at, to);
     }
 }
 
@@ -394,9 +464,13 @@ template <class T, class F>
 __device__ __forceinline__ void fill_row(T, const small &p, const F *x, source at, int part,
                                          uint8_t *to) {
     uint4 *const line = reinterpret_cast<uint4 *>(to);
-    if (p.c == 3) {
-        fill_three<T>(p, x, at, line);
-    } else if (p.c % 4 == 0) {
+    if constexpr (sizeof(F) == 1) { /* halves: stager */
+        if (p.c == 3) {
+            fill_three<T>(p, x, at, line);
+            return;
+        }
+    }
+    if (p.c % 4 == 0) {
         fill_four<T>(p, x, at, part, line);
     } else {
         fill_any<T>(p, x, at, part, line);

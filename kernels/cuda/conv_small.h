@@ -13,6 +13,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* Rows of x that are staged at once: three for each warp that fills buffers. */
+#define DR_SMALL_STAGES 24
 /* How the kernel computes a shape (conv_small.cu says what these are). */
 struct dr_small {
     int columns, steps; /* filters of a tile; products of a window's row */
@@ -20,6 +22,7 @@ struct dr_small {
     int rows;           /* of the buffer, that a window has: ceil(kh / stack) * parts */
     int span;           /* rows of the buffer's numbering that an image takes */
     int pixel, pitch, buffer; /* bytes of a pixel, a row, a buffer */
+    int stage;                /* bytes of a row of x as it lies there, 0: rows are not staged */
     int blocks;               /* of 64 pixels, a tile */
     int run, run_tiles;       /* pixels that tiles divide: all, or an image's; into how many */
     int tiles, tiles_k;
@@ -36,9 +39,9 @@ bool dr_cuda_conv_small_plan(const struct dr_conv *c, enum dr_type t, int sms,
  * reach past the end of x. */
 bool dr_cuda_conv_small_u8(const struct dr_conv *c, enum dr_type t);
 /* y = epilogue(conv(x, w)) of a shape that fits, on a card of compute capability 9.0. Pointers are
- * multiples of 16 bytes, the activation none, relu or leaky_relu. DR_TYPE_F32 rounds its operands
- * to tf32. u8 NULL: x is stored as t; else it is u8, and the bits of y are those that follow from
- * dr_cuda_normalize of it, stored as t, with all of its channels. */
+ * multiples of 16 bytes, the activation none, relu or leaky_relu. DR_TYPE_F32 rounds weights
+ * to tf32 and cuts x off. u8 NULL: x is stored as t; else it is u8, and the bits of y are those
+ * that follow from dr_cuda_normalize of it, stored as t, with all of its channels. */
 int dr_cuda_conv_small(const struct dr_conv *c, enum dr_type t, const void *x,
                        const struct dr_cuda_affine *u8, const void *w, const struct dr_epilogue *e,
                        void *y, const struct dr_cuda *cuda);

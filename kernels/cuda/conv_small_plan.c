@@ -46,7 +46,7 @@ static bool cut(const struct dr_conv *c, bool through, struct dr_small *p) {
     p->run_tiles = (int)ceil_div(p->run, pixels);
     p->tiles = (int)(c->n / images) * p->run_tiles;
     const int64_t bytes = (int64_t)p->rows * p->steps * p->columns * 32 + 2 * (int64_t)p->buffer +
-                          8 * (int64_t)p->columns + 32;
+                          8 * (int64_t)p->columns + 32 + DR_SMALL_STAGES * (int64_t)p->stage;
     p->shared_bytes = (int)least(bytes, INT32_MAX);
     return bytes <= SHARED_BYTES;
 }
@@ -115,6 +115,8 @@ bool dr_cuda_conv_small_plan(const struct dr_conv *c, enum dr_type t, int sms,
         return false;
     }
     p.pitch = (int)pitch;
+    /* Halves of three channels: words of places, one more, and up to three before the first. */
+    p.stage = !tf32 && c->c == 3 ? (int)ceil_div(3 * pitch / 16 + 1 + 3, 4) * 16 : 0;
     for (p.columns = columns_of(c->k, tf32, 128); p.columns;
          p.columns = columns_of(c->k, tf32, p.columns)) {
         p.tiles_k = (int)ceil_div(c->k, p.columns);

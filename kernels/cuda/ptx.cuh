@@ -71,11 +71,14 @@ static __device__ __forceinline__ void copy_async(uint32_t to, const float *from
                  "n"(BYTES), "r"(inside ? BYTES : 0)
                  : "memory");
 }
-/* 16 bytes, past the first cache. */
-static __device__ __forceinline__ void copy_async16(uint32_t to, const void *from, bool inside) {
+/* 16 bytes past the first cache: `bytes` from `from` (more is not read), then zeros. */
+static __device__ __forceinline__ void copy_async_part(uint32_t to, const void *from, int bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
-                 "l"(__cvta_generic_to_global(from)), "r"(inside ? 16 : 0)
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes)
                  : "memory");
+}
+static __device__ __forceinline__ void copy_async16(uint32_t to, const void *from, bool inside) {
+    copy_async_part(to, from, inside ? 16 : 0);
 }
 static __device__ __forceinline__ void copies_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");

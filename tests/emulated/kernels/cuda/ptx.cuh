@@ -45,24 +45,29 @@ template <class V> static inline const V *kept(const V *p) {
 }
 
 /* ---- copies to shared memory in the background ---- */
-static inline void copy_async_bytes(uint32_t to, const void *from, int bytes, bool inside) {
-    if (to % (uint32_t)bytes || (inside && (uintptr_t)from % (uintptr_t)bytes)) {
+static inline void copy_async_bytes(uint32_t to, const void *from, int bytes, int there) {
+    if (to % (uint32_t)bytes || (there && (uintptr_t)from % (uintptr_t)bytes)) {
         emulated::fault("a copy to or from an address that is not aligned");
     }
+    if (there < 0 || there > bytes) {
+        emulated::fault("a copy of more bytes than it writes");
+    }
     emulated::defer(emulated::COPIES, [=] {
-        if (inside) {
-            memcpy(&shared_at<char>(to), from, (size_t)bytes);
-        } else {
-            memset(&shared_at<char>(to), 0, (size_t)bytes);
+        if (there > 0) {
+            memcpy(&shared_at<char>(to), from, (size_t)there);
         }
+        memset(&shared_at<char>(to) + there, 0, (size_t)(bytes - there));
     });
 }
 template <int BYTES>
 static inline void copy_async(uint32_t to, const float *from, int offset, bool inside) {
-    copy_async_bytes(to, from + offset, BYTES, inside);
+    copy_async_bytes(to, from + offset, BYTES, inside ? BYTES : 0);
+}
+static inline void copy_async_part(uint32_t to, const void *from, int bytes) {
+    copy_async_bytes(to, from, 16, bytes);
 }
 static inline void copy_async16(uint32_t to, const void *from, bool inside) {
-    copy_async_bytes(to, from, 16, inside);
+    copy_async_part(to, from, inside ? 16 : 0);
 }
 static inline void copies_commit() {
     emulated::commit(emulated::COPIES);
