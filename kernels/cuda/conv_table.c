@@ -8,62 +8,68 @@
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
 enum {
-    SMS = 132,                /* that the costs are meant for: H100 SXM, H200 */
-    SHARED_BYTES = 232448,    /* a block's most */
-    ROW_BYTES = 128,          /* channels of a pixel in a patch */
-    BOX = 256,                /* a tensor map's most, each way */
-    SLABS_LEAST = 3,          /* stages of weights */
-    LAUNCH_CLOCKS = 4000,     /* start, first loads, last stores */
-    LINE_CLOCKS = 1500,       /* the same of WL, which stores while it goes on */
-    TILE_CLOCKS = 3000,       /* a tile's stores, and filling the pipeline again */
-    CUT_CLOCKS = 8000,        /* of a tile that is cut, beside moving its sums */
-    TILE_PARTS = 8,           /* of a tile, on average at most */
-    LOAD_BYTES_PER_CLOCK = 40 /* of the L2 cache for each multiprocessor */
+    SMS = 132,                  /* that the costs are meant for: H100 SXM, H200 */
+    SHARED_BYTES = 232448,      /* a block's most */
+    ROW_BYTES = 128,            /* channels of a pixel in a patch */
+    BOX = 256,                  /* a tensor map's most, each way */
+    SLABS_LEAST = 3,            /* stages of weights */
+    LAUNCH_CLOCKS = 4000,       /* start, first loads, last stores */
+    LINE_CLOCKS = 1500,         /* the same of WL, which stores while it goes on */
+    FLOAT_CLOCKS = 15,          /* of WL in tf32 instead, for each pixel of a tile */
+    TILE_CLOCKS = 3000,         /* a tile's stores, and filling the pipeline again */
+    CUT_CLOCKS = 8000,          /* of a tile that is cut, beside moving its sums */
+    TILE_PARTS = 8,             /* of a tile, on average at most */
+    SUM_BYTES_PER_CLOCK = 40,   /* of the L2 cache, for each multiprocessor: partial sums */
+    PIXEL_BYTES_PER_CLOCK = 30, /* pixels, of which each wants its own */
+    WEIGHT_BYTES_PER_CLOCK = 70 /* weights, which all want at about one time */
 };
 #define MHZ 1500.0            /* under full load */
+#define IDLE_MHZ 1100.0       /* more, the fewer multiprocessors work: power is what limits it */
 #define MEMORY_BYTES_US 4.0e6 /* DRAM */
 
 static const struct dr_conv_tile table[] = {
-    {"ws 128x64", 90, DR_CONV_WS, 64, 2, 0, true, false, 0, 0.95,
+    {"ws 128x64", 90, DR_CONV_WS, 64, 2, 0, true, false, 0, 0.95, 0.95,
      "64 channels: weights stay in registers, so shared memory feeds one operand alone"},
-    {"wa 256x64 any", 90, DR_CONV_WA, 64, 2, 0, false, false, 0, 0.90,
+    {"wa 256x64 any", 90, DR_CONV_WA, 64, 2, 0, false, false, 0, 0.90, 0.90,
      "large images and few filters: each fragment of weights meets 256 pixels"},
-    {"wk 112x64", 90, DR_CONV_WK, 64, 2, 0, false, false, 0, 0.88,
+    {"wk 112x64", 90, DR_CONV_WK, 64, 2, 0, false, false, 0, 0.88, 0.88,
      "tf32 of up to 64 channels: weights stay in shared memory, stores overlap with products"},
-    {"rs 128x128", 90, DR_CONV_RS, 128, 2, 0, true, false, 0, 0.95,
+    {"rs 128x128", 90, DR_CONV_RS, 128, 2, 0, true, false, 0, 0.95, 0.95,
      "few tiles: the smaller loss in the last wave"},
-    {"rs 128x128 cut", 90, DR_CONV_RS, 128, 2, 0, true, true, SMS, 0.95,
+    {"rs 128x128 cut", 90, DR_CONV_RS, 128, 2, 0, true, true, SMS, 0.95, 0.95,
      "a last wave that would be nearly empty"},
-    {"rs 192x128", 90, DR_CONV_RS, 128, 3, 0, true, false, 0, 0.95,
+    {"rs 192x128", 90, DR_CONV_RS, 128, 3, 0, true, false, 0, 0.95, 0.95,
      "three warpgroups share the weights, and hide each other's waits"},
-    {"rs 192x128 cut", 90, DR_CONV_RS, 128, 3, 0, true, true, SMS, 0.95,
+    {"rs 192x128 cut", 90, DR_CONV_RS, 128, 3, 0, true, true, SMS, 0.95, 0.95,
      "a last wave that would be nearly empty"},
-    {"rs 128x64", 90, DR_CONV_RS, 64, 2, 0, true, false, 0, 0.70,
+    {"rs 128x64", 90, DR_CONV_RS, 64, 2, 0, true, false, 0, 0.70, 0.70,
      "at most 64 filters, channels that WS does not take"},
-    {"rs 128x128 any", 90, DR_CONV_RS, 128, 2, 0, false, false, 0, 0.92, "any filter and stride"},
-    {"rs 128x128 any cut", 90, DR_CONV_RS, 128, 2, 0, false, true, SMS, 0.92,
+    {"rs 128x128 any", 90, DR_CONV_RS, 128, 2, 0, false, false, 0, 0.92, 0.92,
+     "any filter and stride"},
+    {"rs 128x128 any cut", 90, DR_CONV_RS, 128, 2, 0, false, true, SMS, 0.92, 0.92,
      "a last wave that would be nearly empty"},
-    {"rs 192x128 any", 90, DR_CONV_RS, 128, 3, 0, false, false, 0, 0.92, "any filter and stride"},
-    {"rs 192x128 any cut", 90, DR_CONV_RS, 128, 3, 0, false, true, SMS, 0.92,
+    {"rs 192x128 any", 90, DR_CONV_RS, 128, 3, 0, false, false, 0, 0.92, 0.92,
+     "any filter and stride"},
+    {"rs 192x128 any cut", 90, DR_CONV_RS, 128, 3, 0, false, true, SMS, 0.92, 0.92,
      "a last wave that would be nearly empty"},
-    {"rs 128x256 any", 90, DR_CONV_RS, 256, 2, 0, false, false, 0, 0.85,
+    {"rs 128x256 any", 90, DR_CONV_RS, 256, 2, 0, false, false, 0, 0.85, 0.85,
      "many filters: each fragment of pixels meets 256, and shared memory rests"},
-    {"rs 128x256 any cut", 90, DR_CONV_RS, 256, 2, 0, false, true, SMS, 0.85,
+    {"rs 128x256 any cut", 90, DR_CONV_RS, 256, 2, 0, false, true, SMS, 0.85, 0.85,
      "a last wave that would be nearly empty"},
-    {"wl 104x128", 90, DR_CONV_WL, 128, 2, 104, false, false, 0, 0.90,
+    {"wl 104x128", 90, DR_CONV_WL, 128, 2, 104, false, false, 0, 0.90, 0.72,
      "few and small images: all of a small batch in one wave"},
-    {"wl 128x128", 90, DR_CONV_WL, 128, 2, 128, false, false, 0, 0.90, "few outputs"},
-    {"wl 160x128", 90, DR_CONV_WL, 128, 2, 160, false, false, 0, 0.90, "middle-sized tiles"},
-    {"wl 200x128", 90, DR_CONV_WL, 128, 2, 200, false, false, 0, 0.90,
+    {"wl 128x128", 90, DR_CONV_WL, 128, 2, 128, false, false, 0, 0.92, 0.80, "few outputs"},
+    {"wl 160x128", 90, DR_CONV_WL, 128, 2, 160, false, false, 0, 0.95, 0.92, "middle-sized tiles"},
+    {"wl 200x128", 90, DR_CONV_WL, 128, 2, 200, false, false, 0, 0.98, 1.00,
      "images of 7, 10, 14 or 20 pixels a side"},
-    {"wl 240x128", 90, DR_CONV_WL, 128, 2, 240, false, false, 0, 0.90,
+    {"wl 240x128", 90, DR_CONV_WL, 128, 2, 240, false, false, 0, 0.96, 0.87,
      "images of 26 to 60 pixels a side"},
-    {"wl 256x128", 90, DR_CONV_WL, 128, 2, 256, false, false, 0, 0.90,
+    {"wl 256x128", 90, DR_CONV_WL, 128, 2, 256, false, false, 0, 0.95, 0.90,
      "many outputs: the most pixels that one product takes"},
-    {"wl 288x128", 90, DR_CONV_WL, 128, 2, 288, false, false, 0, 0.90,
+    {"wl 288x128", 90, DR_CONV_WL, 128, 2, 288, false, false, 0, 0.95, 0.99,
      "few images: twice 144, two of 12 x 12 pixels"},
-    {"rs 128x64 any", 90, DR_CONV_RS, 64, 2, 0, false, false, 0, 0.65, "at most 64 filters"},
-    {"small", 90, DR_CONV_SMALL, 0, 3, 0, false, false, 0, 0.60,
+    {"rs 128x64 any", 90, DR_CONV_RS, 64, 2, 0, false, false, 0, 0.65, 0.65, "at most 64 filters"},
+    {"small", 90, DR_CONV_SMALL, 0, 3, 0, false, false, 0, 0.60, 0.60,
      "1 to 8 channels, a first layer: too few for boxes of 128 bytes"},
 };
 
@@ -225,6 +231,16 @@ static bool fill_shared(const struct dr_conv *c, const struct dr_conv_tile *t,
     return true;
 }
 
+/* Of so many rows of 128 bytes: pixels, and weights. */
+static double load_clocks(double pixels, double weights) {
+    return ROW_BYTES * (pixels / PIXEL_BYTES_PER_CLOCK + weights / WEIGHT_BYTES_PER_CLOCK);
+}
+
+/* Of the type's peak, what the row's products reach. */
+static double share_of(const struct dr_conv_tile *r, enum dr_type t) {
+    return t == DR_TYPE_F32 ? r->share_tf32 : r->share;
+}
+
 /* Clocks of a multiprocessor for one chunk, taken over the phases; what the loads take, if more. */
 static double chunk_clocks(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *r,
                            const struct dr_conv_plan *p) {
@@ -236,9 +252,9 @@ static double chunk_clocks(const struct dr_conv *c, enum dr_type t, const struct
     /* 128 bytes a clock of shared memory: a wgmma reads its columns, ldmatrix its rows */
     const bool wa = r->kernel == DR_CONV_WA;
     const double product = wa ? 128 : (double)most(r->columns / 2, r->columns / 4 + 16);
-    const double compute = taps * depth * product * r->groups / r->share;
+    const double compute = taps * depth * product * r->groups / share_of(r, t);
     const double patch = (double)p->tn * p->ph * p->pw * (wa ? 2 : 1);
-    const double load = (patch + taps * r->columns) * ROW_BYTES / LOAD_BYTES_PER_CLOCK;
+    const double load = load_clocks(patch, taps * r->columns);
     return compute > load ? compute : load;
 }
 
@@ -246,16 +262,18 @@ static double chunk_clocks(const struct dr_conv *c, enum dr_type t, const struct
 static double cut_clocks(const struct dr_conv_tile *r, const struct dr_conv_plan *p) {
     const double bytes = 64.0 * r->groups * r->columns * (double)sizeof(float);
     const double parts = (double)p->parts / (double)(p->m_tiles * p->k_tiles) + 1.0;
-    return CUT_CLOCKS + bytes / LOAD_BYTES_PER_CLOCK * (parts > 2.0 ? parts + 1.0 : 3.0);
+    return CUT_CLOCKS + bytes / SUM_BYTES_PER_CLOCK * (parts > 2.0 ? parts + 1.0 : 3.0);
 }
 
-/* Of `clocks` on each multiprocessor, or, if that is longer, of moving each value once. */
-static double time_us(const struct dr_conv *c, enum dr_type t, double clocks) {
+/* Of `clocks` on each multiprocessor, or, if that is longer, of moving each value once. `busy` of
+ * the multiprocessors work. */
+static double time_us(const struct dr_conv *c, enum dr_type t, double clocks, double busy) {
     const double bytes = (double)dr_type_bytes(t) *
                          ((double)c->n * c->h * c->w * c->c + (double)c->n * c->ho * c->wo * c->k +
                           (double)c->k * c->kh * c->kw * c->c);
-    const double busy = (LAUNCH_CLOCKS + clocks) / MHZ, memory = bytes / MEMORY_BYTES_US;
-    return busy > memory ? busy : memory;
+    const double compute = (LAUNCH_CLOCKS + clocks) / (MHZ + (1.0 - busy) * IDLE_MHZ);
+    const double memory = bytes / MEMORY_BYTES_US;
+    return compute > memory ? compute : memory;
 }
 
 /* Whether tap i is the first of its column in its phase: then a strip begins (conv_wl.cuh). */
@@ -286,34 +304,36 @@ static double line_clocks(const struct dr_conv *c, enum dr_type t, const struct 
         }
     }
     const double taps = (double)(c->kh * c->kw);
-    const double compute = taps * depth * r->pixels / r->share;
-    const double load = (double)pieces * ROW_BYTES / LOAD_BYTES_PER_CLOCK *
-                        (strips * (double)(p->tn * p->ph * p->pw) + taps * r->columns);
-    return (compute > load ? compute : load) + LINE_CLOCKS;
+    const double compute = taps * depth * r->pixels / share_of(r, t);
+    const double strip = (double)(p->tn * p->ph * p->pw);
+    const double load = (double)pieces * load_clocks(strips * strip, taps * r->columns);
+    return (compute > load ? compute : load) +
+           (t == DR_TYPE_F32 ? FLOAT_CLOCKS * r->pixels : LINE_CLOCKS);
 }
 
 /* Weights come and are rounded once; of its tiles a multiprocessor stores all but the last while it
  * multiplies. */
-static double wk_clocks(const struct dr_conv *c, const struct dr_conv_tile *r,
+static double wk_clocks(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *r,
                         const struct dr_conv_plan *p) {
     const double taps = (double)(c->kh * c->kw), weights = taps * p->chunks * 64 * ROW_BYTES;
     const double depth = c->c % 32 != 0 && c->c % 32 <= 16 ? p->chunks - 0.5 : p->chunks;
     const int64_t blocks = most(1, SMS / p->k_tiles); /* with the same filters */
     const int64_t tiles = ceil_div(p->m_tiles, blocks) * ceil_div(p->k_tiles, SMS);
-    const double product = taps * depth * 4 * (p->th * p->tw / 2) / r->share;
-    const double load = (double)p->ph * p->pw * ROW_BYTES * p->chunks / LOAD_BYTES_PER_CLOCK;
-    return weights / LOAD_BYTES_PER_CLOCK + weights / 64 + TILE_CLOCKS +
+    const double product = taps * depth * 4 * (p->th * p->tw / 2) / share_of(r, t);
+    const double load = p->chunks * load_clocks((double)p->ph * p->pw, 0.0);
+    return weights / WEIGHT_BYTES_PER_CLOCK + weights / 64 + TILE_CLOCKS +
            (double)tiles * (product > load ? product : load);
 }
 
 static double cost_us(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *r,
                       const struct dr_conv_plan *p) {
     const int64_t tiles = p->m_tiles * p->k_tiles;
+    const double busy = p->parts ? 1.0 : (double)tiles / (double)(ceil_div(tiles, SMS) * SMS);
     double clocks = 0;
     if (r->kernel == DR_CONV_WS) {
-        clocks += (double)ceil_div(tiles, 2 * SMS) * 2 * 9 * 4 * 64 / r->share;
+        clocks += (double)ceil_div(tiles, 2 * SMS) * 2 * 9 * 4 * 64 / share_of(r, t);
     } else if (r->kernel == DR_CONV_WK) {
-        clocks += wk_clocks(c, r, p);
+        clocks += wk_clocks(c, t, r, p);
     } else if (r->kernel == DR_CONV_WA) { /* 256 pixels a warpgroup: as a tile of 256 filters */
         clocks += (double)ceil_div(ceil_div(p->m_tiles, 2) * p->k_tiles, SMS) *
                   (p->chunks * chunk_clocks(c, t, r, p) + TILE_CLOCKS);
@@ -326,7 +346,7 @@ static double cost_us(const struct dr_conv *c, enum dr_type t, const struct dr_c
                                  cut_clocks(r, p) + (double)tiles / p->parts * TILE_CLOCKS
                            : (double)ceil_div(tiles, SMS) * (p->chunks * chunk + TILE_CLOCKS);
     }
-    return time_us(c, t, clocks);
+    return time_us(c, t, clocks, busy);
 }
 
 static bool plan_small(const struct dr_conv *c, enum dr_type t, const struct dr_conv_tile *tile,
@@ -339,7 +359,7 @@ static bool plan_small(const struct dr_conv *c, enum dr_type t, const struct dr_
     out->tile = tile;
     out->n = c->n, out->h = c->h, out->w = c->w, out->ho = c->ho, out->wo = c->wo;
     out->m_tiles = d.tiles, out->k_tiles = d.tiles_k, out->shared_bytes = d.shared_bytes;
-    out->us = time_us(c, t, d.clocks / tile->share);
+    out->us = time_us(c, t, d.clocks / share_of(tile, t), 1.0);
     return true;
 }
 

@@ -35,8 +35,8 @@ struct dr_conv_tile {
     bool three;          /* 3x3 filters of stride 1 alone, taps unrolled */
     bool split;          /* tiles are cut where `parts` equal shares of the work end */
     int parts;
-    double share;       /* of the Tensor cores' rate, measured in the main loop */
-    const char *reason; /* why this row is here */
+    double share, share_tf32; /* of the Tensor cores' rate, measured in the main loop */
+    const char *reason;       /* why this row is here */
 };
 
 /* One phase of the stride: the taps that read pixels (i * sh + ry, j * sw + rx). Its patch begins
