@@ -85,7 +85,8 @@ static inline void __syncwarp(unsigned lanes = ~0u) {
 }
 static inline void __threadfence() {
 }
-static inline void __threadfence_system() {
+static inline void __threadfence_system() { /* the host may look on */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 static inline void __nanosleep(unsigned) {
     emulated::pause();

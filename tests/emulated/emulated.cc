@@ -1,11 +1,10 @@
 /* Fibers, barriers, shared memory. */
-#include "tests/emulated/emulated.h"
+#include "tests/emulated/runtime.h"
 #include <algorithm>
 #include <deque>
 #include <execinfo.h>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +18,12 @@
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulated {
+
+static uint64_t state;
+unsigned draw(unsigned n) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return (unsigned)((state >> 33) % n);
+}
 
 namespace {
 
@@ -58,8 +63,6 @@ struct barrier_waiter {
     fiber *f;
 };
 
-std::recursive_mutex running; /* kernels of several host threads follow each other */
-uint64_t state;
 bool late_block;
 const std::function<void()> *body;
 jmp_buf hub;
@@ -77,11 +80,6 @@ int registers_of[MOST_THREADS];
 
 unsigned char *window;
 size_t shared_bytes, protected_bytes;
-
-unsigned draw(unsigned n) {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    return (unsigned)((state >> 33) % n);
-}
 
 mbarrier *barrier_at(uint32_t bar) {
     return (mbarrier *)(uintptr_t)bar;
@@ -183,13 +181,6 @@ void place_shared(size_t bytes) {
         }
         window = (unsigned char *)(((uintptr_t)raw + PAGE + WINDOW - 1) / WINDOW * WINDOW);
         protected_bytes = WINDOW;
-        stack_t alternate = {};
-        alternate.ss_sp = malloc(64 << 10), alternate.ss_size = 64 << 10;
-        sigaltstack(&alternate, NULL);
-        struct sigaction action = {};
-        action.sa_handler = on_signal, action.sa_flags = SA_ONSTACK;
-        sigaction(SIGSEGV, &action, NULL);
-        sigaction(SIGBUS, &action, NULL);
     }
     shared_bytes = bytes;
     const size_t first = (size_t)((unsigned char *)shared() - window) / PAGE * PAGE;
@@ -277,13 +268,21 @@ void fault(const char *what) {
     _exit(1);
 }
 
-void run_grid(const void *kernel, const place &p, const std::function<void()> &thread) {
-    const std::lock_guard<std::recursive_mutex> lock(running);
-    (void)kernel;
+void device_thread_begins(void) {
     if (!state) {
         const char *const seed = getenv("DR_EMULATED_SEED");
         state = seed ? strtoull(seed, NULL, 10) * 2 + 1 : 1;
     }
+    stack_t alternate = {};
+    alternate.ss_sp = malloc(64 << 10), alternate.ss_size = 64 << 10;
+    sigaltstack(&alternate, NULL);
+    struct sigaction action = {};
+    action.sa_handler = on_signal, action.sa_flags = SA_ONSTACK;
+    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGBUS, &action, NULL);
+}
+void run_grid(const void *kernel, const place &p, const std::function<void()> &thread) {
+    (void)kernel;
     place_shared(p.shared_bytes);
     body = &thread, gridDim = p.grid, blockDim = p.block;
     for (blockIdx.z = 0; blockIdx.z < p.grid.z; blockIdx.z++) {

@@ -1,8 +1,9 @@
 /* Runs the kernels' own source on the CPU: the threads of a block are fibers of one thread of the
- * host, blocks follow each other. What a GPU may do in any order is done in an order drawn from a
- * seed (DR_EMULATED_SEED, 1): which thread goes on, and whether copies and products that run in the
- * background happen at once or when they are first waited for. Barriers of shared memory, TMA and
- * wgmma behave as the PTX ISA says (8.x, sections 9.7.13 to 9.7.16).
+ * host, blocks and kernels follow each other (of different streams: runtime.h). What a GPU may do
+ * in any order is done in an order drawn from a seed (DR_EMULATED_SEED, 1): which thread goes on,
+ * and whether copies and products that run in the background happen at once or when they are first
+ * waited for. Barriers of shared memory, TMA and wgmma behave as the PTX ISA says (8.x,
+ * sections 9.7.13 to 9.7.16).
  *
  * Faults of a kernel end the program with the kernel, block and thread: threads that wait for ever;
  * an access outside of an allocation or of the block's shared memory (guard pages; what lies
@@ -19,15 +20,16 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulated {
 
-/* ---- launches: on return the grid is done, or it is a part of the graph that is captured ---- */
+/* ---- launches ---- */
 struct place {
     dim3 grid, block;
     size_t shared_bytes;
     cudaStream_t stream;
 };
 void launch(const void *kernel, const place &where, std::function<void()> thread);
-/* Now, or, in a captured stream, whenever the graph is launched. */
-void in_order(cudaStream_t s, std::function<void()> work);
+/* After the stream's work so far; in a captured stream, whenever the graph is launched. Fails where
+ * the capture is spoilt. */
+cudaError_t in_order(cudaStream_t s, std::function<void()> work);
 void run_grid(const void *kernel, const place &where, const std::function<void()> &thread);
 /* Ends the program, naming the thread. */
 [[noreturn]] void fault(const char *what);

@@ -28,6 +28,7 @@ bool faults(const std::function<void()> &work, const char *message) {
     if (child == 0) {
         dup2(ends[1], STDERR_FILENO);
         work();
+        cudaDeviceSynchronize();
         _exit(0);
     }
     close(ends[1]);
@@ -49,6 +50,7 @@ bool always(int n, float (*value)(int), const std::function<void(float *)> &laun
     for (int run = 0; run < 20; run++) {
         memset(to, 0xff, (size_t)n * sizeof *to);
         launch(to);
+        cudaDeviceSynchronize();
         for (int i = 0; i < n; i++) {
             right &= to[i] == value(i);
         }

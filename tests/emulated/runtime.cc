@@ -1,63 +1,45 @@
-/* The part of CUDA's runtime that dagrun calls, for kernels that run on the CPU. A stream does its
- * work when it is given, so every order that events and streams allow is kept. */
+/* Devices, kernels and tensor maps of CUDA's runtime. */
 #include "tests/emulated/matrix.h"
-#include <cuda_runtime_api.h>
+#include "tests/emulated/runtime.h"
 #include <map>
-#include <mutex>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 namespace emulated {
 
 namespace {
 
-constexpr size_t PAGE = 4096, ALIGNED = 256, DEFAULT_SHARED = 48 << 10, MOST_SHARED = 232448;
-constexpr unsigned char PATTERN = 0xa5, FRESH = 0xff;
+constexpr size_t DEFAULT_SHARED = 48 << 10, MOST_SHARED = 232448;
 
-/* An allocation ends, rounded up to 256 bytes, where a guard page begins. */
-struct allocation {
-    char *pages;
-    size_t length, bytes;
-};
-
-std::mutex lock;
-std::map<char *, allocation> allocations;
+std::mutex kernels_lock;
 std::map<const void *, int> most_shared;
 thread_local cudaError_t last;
+
+size_t shared_of(const void *kernel) {
+    const std::lock_guard<std::mutex> l(kernels_lock);
+    const auto most = most_shared.find(kernel);
+    return !kernel                     ? MOST_SHARED /* of no known name */
+           : most == most_shared.end() ? DEFAULT_SHARED
+                                       : (size_t)most->second;
+}
+} // namespace
 
 cudaError_t failed(cudaError_t e) {
     return last = e;
 }
-size_t up(size_t n, size_t to) {
-    return (n + to - 1) / to * to;
-}
-void check_ends(const char *p, const allocation &a) {
-    for (const char *q = a.pages; q < a.pages + a.length; q++) {
-        if ((q < p || q >= p + a.bytes) && (unsigned char)*q != PATTERN) {
-            fault("a write beside an allocation");
-        }
-    }
-}
-} // namespace
-
-void in_order(cudaStream_t, std::function<void()> work) {
-    work();
-}
 void launch(const void *kernel, const place &p, std::function<void()> thread) {
-    const auto most = most_shared.find(kernel);
-    const size_t allowed = !kernel                     ? MOST_SHARED /* of no known name */
-                           : most == most_shared.end() ? DEFAULT_SHARED
-                                                       : (size_t)most->second;
     const uint64_t threads = (uint64_t)p.block.x * p.block.y * p.block.z;
     if (threads == 0 || threads > 1024 || p.block.z > 64 || p.grid.x == 0 || p.grid.y == 0 ||
         p.grid.z == 0 || p.grid.x > 0x7fffffff || p.grid.y > 65535 || p.grid.z > 65535 ||
-        p.shared_bytes > allowed) {
+        p.shared_bytes > shared_of(kernel)) {
         last = cudaErrorInvalidConfiguration;
         return;
     }
-    in_order(p.stream, [=] { run_grid(kernel, p, thread); });
+    const cudaError_t e = in_order(p.stream, [=] { run_grid(kernel, p, thread); });
+    if (e) {
+        last = e;
+    }
 }
 } // namespace emulated
 
@@ -71,22 +53,86 @@ cudaError_t cudaGetLastError(void) {
     last = cudaSuccess;
     return e;
 }
+static const struct {
+    cudaError_t error;
+    const char *name, *text;
+} errors[] = {
+#define ERROR(e, text)                                                                             \
+    { e, #e, text }
+    ERROR(cudaSuccess, "no error"),
+    ERROR(cudaErrorInvalidValue, "invalid argument"),
+    ERROR(cudaErrorMemoryAllocation, "out of memory"),
+    ERROR(cudaErrorInitializationError, "initialization error"),
+    ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument"),
+    ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
+    ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
+    ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),
+    ERROR(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
+    ERROR(cudaErrorNotReady, "device not ready"),
+    ERROR(cudaErrorNotSupported, "operation not supported"),
+    ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
+    ERROR(cudaErrorStreamCaptureInvalidated,
+          "operation failed due to a previous error during capture"),
+    ERROR(cudaErrorStreamCaptureMerge, "operation would result in a merge of separate captures"),
+    ERROR(cudaErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began"),
+    ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
+    ERROR(cudaErrorStreamCaptureIsolation,
+          "dependency created on uncaptured work in another stream"),
+    ERROR(cudaErrorStreamCaptureImplicit,
+          "operation would make the legacy stream depend on a capturing blocking stream"),
+    ERROR(cudaErrorStreamCaptureWrongThread,
+          "attempt to terminate a thread-local capture sequence from another thread"),
+    ERROR(cudaErrorCapturedEvent,
+          "operation not permitted on an event last recorded in a capturing stream"),
+#undef ERROR
+};
 const char *cudaGetErrorString(cudaError_t e) {
-    return e == cudaSuccess                     ? "no error"
-           : e == cudaErrorInvalidConfiguration ? "invalid configuration argument"
-           : e == cudaErrorInvalidValue         ? "invalid argument"
-           : e == cudaErrorMemoryAllocation     ? "out of memory"
-                                                : "an error";
+    for (const auto &known : errors) {
+        if (known.error == e) {
+            return known.text;
+        }
+    }
+    return "an error that the emulated GPU has no text for";
 }
+const char *cudaGetErrorName(cudaError_t e) {
+    for (const auto &known : errors) {
+        if (known.error == e) {
+            return known.name;
+        }
+    }
+    return "an error";
+}
+cudaError_t cudaGetDeviceCount(int *n) {
+    const char *const visible = getenv("CUDA_VISIBLE_DEVICES");
+    *n = !visible || *visible;
+    return *n ? cudaSuccess : failed(cudaErrorNoDevice);
+}
+cudaError_t cudaSetDevice(int device) {
+    return device ? failed(cudaErrorInvalidDevice) : cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int *v) {
+    *v = CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *v) {
+    *v = CUDART_VERSION;
+    return cudaSuccess;
+}
+/* What plans are made by: an H200's. */
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
     *p = {};
     snprintf(p->name, sizeof p->name, "emulated GPU");
-    p->major = 9, p->minor = 0, p->multiProcessorCount = 132;
+    p->major = 9, p->minor = 0, p->multiProcessorCount = 132, p->memoryBusWidth = 6144;
     p->sharedMemPerBlockOptin = MOST_SHARED, p->sharedMemPerMultiprocessor = 233472;
-    p->totalGlobalMem = (size_t)8 << 30;
-    return cudaSuccess;
+    size_t left;
+    return cudaMemGetInfo(&left, &p->totalGlobalMem);
 }
-cudaError_t cudaDeviceSynchronize(void) {
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr a, int) {
+    *value = a == cudaDevAttrClockRate ? 1980000 : a == cudaDevAttrMemoryClockRate ? 3201000 : 0;
+    return *value ? cudaSuccess : failed(cudaErrorInvalidValue);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int *low, int *high) {
+    *low = 0, *high = -5;
     return cudaSuccess;
 }
 
@@ -95,71 +141,13 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute a, int va
     if (a != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > (int)MOST_SHARED) {
         return failed(cudaErrorInvalidValue);
     }
-    const std::lock_guard<std::mutex> l(lock);
+    const std::lock_guard<std::mutex> l(kernels_lock);
     most_shared[kernel] = value;
     return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *) {
     *a = {};
     a->numRegs = 168, a->maxThreadsPerBlock = 1024, a->binaryVersion = 90;
-    return cudaSuccess;
-}
-
-/* ---- memory ---- */
-cudaError_t cudaMalloc(void **p, size_t bytes) {
-    const size_t end = up(bytes ? bytes : 1, ALIGNED), length = up(end, PAGE);
-    char *const pages = (char *)mmap(NULL, length + 2 * PAGE, PROT_NONE,
-                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (pages == MAP_FAILED || mprotect(pages + PAGE, length, PROT_READ | PROT_WRITE) != 0) {
-        return failed(cudaErrorMemoryAllocation);
-    }
-    char *const at = pages + PAGE + length - end;
-    memset(pages + PAGE, PATTERN, length);
-    memset(at, FRESH, bytes);
-    const std::lock_guard<std::mutex> l(lock);
-    allocations[at] = {pages + PAGE, length, bytes};
-    *p = at;
-    return cudaSuccess;
-}
-cudaError_t cudaFree(void *p) {
-    const std::lock_guard<std::mutex> l(lock);
-    const auto a = allocations.find((char *)p);
-    if (a == allocations.end()) {
-        return p ? failed(cudaErrorInvalidValue) : cudaSuccess;
-    }
-    check_ends(a->first, a->second);
-    munmap(a->second.pages - PAGE, a->second.length + 2 * PAGE);
-    allocations.erase(a);
-    return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
-                            cudaStream_t s) {
-    in_order(s, [=] { memcpy(to, from, bytes); });
-    return cudaSuccess;
-}
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
-    memcpy(to, from, bytes);
-    return cudaSuccess;
-}
-cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s) {
-    in_order(s, [=] { memset(to, value, bytes); });
-    return cudaSuccess;
-}
-cudaError_t cudaMemset(void *to, int value, size_t bytes) {
-    memset(to, value, bytes);
-    return cudaSuccess;
-}
-
-/* ---- streams ---- */
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
-    *s = (cudaStream_t)malloc(1);
-    return *s ? cudaSuccess : failed(cudaErrorMemoryAllocation);
-}
-cudaError_t cudaStreamDestroy(cudaStream_t s) {
-    free(s);
-    return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
     return cudaSuccess;
 }
 
