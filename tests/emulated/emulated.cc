@@ -5,7 +5,6 @@
 #include <execinfo.h>
 #include <map>
 #include <memory>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +30,10 @@ constexpr size_t STACK = 256 << 10, PAGE = 4096, WINDOW = 256 << 10; /* of share
 constexpr int MOST_THREADS = 1024, MOST_SHARED = 232448, REGISTERS = 65536;
 constexpr unsigned char PATTERN = 0xa5, FRESH = 0xff;
 
+typedef void *jump[5]; /* of GCC's __builtin_setjmp, which saves no more than must be */
 struct fiber {
     ucontext_t start;
-    jmp_buf at;
+    jump at;
     bool begun;
     int thread; /* linear in the block */
 };
@@ -65,7 +65,7 @@ struct barrier_waiter {
 
 bool late_block;
 const std::function<void()> *body;
-jmp_buf hub;
+jump hub;
 fiber *self;
 std::vector<fiber *> idle, ready;
 std::vector<int> order; /* of threads that have not begun, the next one last */
@@ -76,7 +76,7 @@ std::map<unsigned, exchange_of> exchanges[MOST_THREADS / 32];
 std::vector<barrier_waiter> at_barrier;
 groups queues[QUEUES][MOST_THREADS];
 std::vector<std::function<void()>> unordered;
-int registers_of[MOST_THREADS];
+int registers_of[MOST_THREADS], registers_sum;
 
 unsigned char *window;
 size_t shared_bytes, protected_bytes;
@@ -85,21 +85,24 @@ mbarrier *barrier_at(uint32_t bar) {
     return (mbarrier *)(uintptr_t)bar;
 }
 
-[[noreturn]] void resume(fiber *f) {
+[[noreturn]] __attribute__((noinline)) void resume(fiber *f) {
     self = f;
     if (f->begun) {
-        _longjmp(f->at, 1);
+        __builtin_longjmp(f->at, 1);
     }
     f->begun = true;
     setcontext(&f->start);
     abort();
 }
+[[noreturn]] __attribute__((noinline)) void to_hub() {
+    __builtin_longjmp(hub, 1);
+}
 /* The running thread stops until its fiber is ready. */
-void leave() {
+__attribute__((noinline)) void leave() {
     fiber *const f = self;
     const dim3 here = threadIdx;
-    if (_setjmp(f->at) == 0) {
-        _longjmp(hub, 1);
+    if (__builtin_setjmp(f->at) == 0) {
+        to_hub();
     }
     threadIdx = here;
 }
@@ -128,7 +131,8 @@ void run_thread(int t) {
     if (alive > 0 && whole.arrived >= alive) {
         release(whole);
     }
-    for (int q = 0; q < QUEUES; q++) { /* what nobody waited for happens all the same */
+    for (int q = 0; q < QUEUES && late_block;
+         q++) { /* what nobody waited for happens all the same */
         if (q != PRODUCTS) {
             commit((queue)q);
             wait((queue)q, 0);
@@ -148,8 +152,8 @@ void fiber_main() {
         }
         fiber *const f = self;
         idle.push_back(f);
-        if (_setjmp(f->at) == 0) {
-            _longjmp(hub, 1);
+        if (__builtin_setjmp(f->at) == 0) {
+            __builtin_longjmp(hub, 1);
         }
     }
 }
@@ -192,12 +196,16 @@ void place_shared(size_t bytes) {
     memset(window + first, PATTERN, WINDOW - first);
 }
 void check_shared() {
-    const unsigned char *const from = (unsigned char *)shared();
-    const size_t first = protected_bytes;
-    for (const unsigned char *p = window + first; p < window + WINDOW; p++) {
-        if ((p < from || p >= from + shared_bytes) && *p != PATTERN) {
-            fault("a write outside of the block's shared memory");
-        }
+    const unsigned char *const from = (unsigned char *)shared(), *const end = window + WINDOW;
+    bool intact = true;
+    for (const unsigned char *p = window + protected_bytes; p < from; p++) {
+        intact &= *p == PATTERN;
+    }
+    for (const unsigned char *p = from + shared_bytes; p < end; p++) {
+        intact &= *p == PATTERN;
+    }
+    if (!intact) {
+        fault("a write outside of the block's shared memory");
     }
 }
 
@@ -218,7 +226,7 @@ void run_block() {
             order.push_back(i);
         }
     }
-    _setjmp(hub); /* every fiber that stops comes back here */
+    __builtin_setjmp(hub); /* every fiber that stops comes back here */
     while (!ready.empty() || !order.empty() || !unordered.empty()) {
         const bool none = ready.empty() && order.empty();
         if (!unordered.empty() && (none || draw(late_block ? 64 : 2) == 0)) {
@@ -251,7 +259,10 @@ void run_block() {
             fault("a warpgroup ended before its products");
         }
     }
-    memset(registers_of, 0, sizeof registers_of);
+    if (registers_sum) {
+        memset(registers_of, 0, sizeof registers_of);
+        registers_sum = 0;
+    }
     check_shared();
 }
 } // namespace
@@ -339,10 +350,10 @@ uint64_t exchange(unsigned lanes, uint64_t mine, int from) {
 void sync_lanes(unsigned lanes) {
     exchange(lanes, 0, lane());
 }
-void together(int threads, const std::function<void()> &work) {
+void together(int threads, void (*work)(const void *), const void *with) {
     meeting &m = threads == 128 ? warpgroup[thread() / 128] : warp[thread() / 32];
     if (meet(m, threads)) {
-        work();
+        work(with);
         release(m);
     }
 }
@@ -398,7 +409,12 @@ void defer(queue q, std::function<void()> work) {
         work();
     }
 }
+/* In other blocks than late ones there is nothing to keep, but of products that they are awaited.
+ */
 void commit(queue q) {
+    if (!late_block && q != PRODUCTS) {
+        return;
+    }
     groups &g = queue_of(q);
     g.closed.push_back(std::move(g.open));
     g.open.clear();
@@ -430,13 +446,9 @@ void some_time(std::function<void()> work) {
 }
 
 void registers(int n) {
+    registers_sum += n - registers_of[thread()];
     registers_of[thread()] = n;
-    const int threads = (int)(blockDim.x * blockDim.y * blockDim.z);
-    int sum = 0;
-    for (int i = 0; i < threads; i++) {
-        sum += registers_of[i];
-    }
-    if (sum > REGISTERS) {
+    if (registers_sum > REGISTERS) {
         fault("more registers than a multiprocessor has");
     }
 }

@@ -46,7 +46,11 @@ void sync_lanes(unsigned lanes);
 uint64_t exchange(unsigned lanes, uint64_t mine, int from); /* what lane `from` gave */
 /* Waits for all `threads` of the aligned set the thread is in; the last one does `work` before any
  * goes on. */
-void together(int threads, const std::function<void()> &work);
+void together(int threads, void (*work)(const void *), const void *with);
+template <class F> void together(int threads, const F &work) {
+    together(
+        threads, [](const void *f) { (*(const F *)f)(); }, &work);
+}
 
 /* ---- mbarriers, at addresses of shared memory ---- */
 void barrier_init(uint32_t bar, uint32_t arrivals);

@@ -17,7 +17,7 @@ uint32_t swizzled(uint32_t address) {
     return address ^ (address >> 7 & 7) << 4;
 }
 
-/* Calls f(bytes of shared memory, bytes of the tensor or NULL) for every 16 bytes of a box. */
+/* Calls f(where in shared memory, where in the tensor or NULL, bytes) for all of a box. */
 template <class F> void for_box(const tensor_map &m, uint32_t shared, std::array<int, 5> at, F f) {
     int64_t rows = 1;
     for (int i = 1; i < m.rank; i++) {
@@ -34,10 +34,17 @@ template <class F> void for_box(const tensor_map &m, uint32_t shared, std::array
             inside &= c >= 0 && c < m.size[i];
             line += c * m.stride[i];
         }
-        for (int b = 0; b < bytes; b += m.bytes) {
-            const int64_t c = at[0] + b / m.bytes;
-            f(shared_at(swizzled(shared + (uint32_t)(row * bytes + b) / 16 * 16) + b % 16),
-              inside && c >= 0 && c < m.size[0] ? line + c * m.bytes : NULL);
+        for (int b = 0; b < bytes; b += 16) {
+            char *const here = shared_at(swizzled(shared + (uint32_t)(row * bytes + b)));
+            for (int i = 0; i < 16; i += m.bytes) {
+                const int64_t c = at[0] + (b + i) / m.bytes;
+                if (inside && i == 0 && c >= 0 && c + 16 / m.bytes <= m.size[0]) {
+                    f(here, line + c * m.bytes, 16);
+                    break;
+                }
+                f(here + i, inside && c >= 0 && c < m.size[0] ? line + c * m.bytes : NULL,
+                  (size_t)m.bytes);
+            }
         }
     }
 }
@@ -57,36 +64,51 @@ std::array<int, 5> coordinates(const tensor_map &m, std::initializer_list<int> a
     return c;
 }
 
-float value(type t, const char *at) {
+/* All 65536 halves as floats. */
+const float *halves() {
+    static const std::vector<float> table = [] {
+        std::vector<float> all(1 << 16);
+        for (uint32_t i = 0; i < 1 << 16; i++) {
+            __half_raw h;
+            h.x = (unsigned short)i;
+            all[i] = __half2float(h);
+        }
+        return all;
+    }();
+    return table.data();
+}
+/* n values that lie one after the other. */
+void values(type t, const char *at, int n, float *to) {
+    uint16_t half;
+    uint32_t v;
     if (t == F16) {
-        __half h;
-        memcpy(&h, at, 2);
-        return __half2float(h);
+        const float *const table = halves();
+        for (int i = 0; i < n; i++) {
+            memcpy(&half, at + 2 * i, 2);
+            to[i] = table[half];
+        }
+        return;
     }
-    uint32_t v = 0;
-    if (t == BF16) {
-        uint16_t h;
-        memcpy(&h, at, 2);
-        v = (uint32_t)h << 16;
-    } else {
-        memcpy(&v, at, 4);
-        v &= ~0x1fffu; /* what tf32 does not have is not read */
+    for (int i = 0; i < n; i++) {
+        if (t == BF16) {
+            memcpy(&half, at + 2 * i, 2);
+            v = (uint32_t)half << 16;
+        } else {
+            memcpy(&v, at + 4 * i, 4);
+            v &= ~0x1fffu; /* what tf32 does not have is not read */
+        }
+        memcpy(&to[i], &v, 4);
     }
-    float f;
-    memcpy(&f, &v, 4);
-    return f;
 }
 int bytes_of(type t) {
     return t == TF32 ? 4 : 2;
 }
 /* Rows g and g + 8 of a, where lane (g, t) holds them in four registers; k: how many a row has. */
 void unpack_rows(type t, const uint32_t *a, int lane, float *rows, int k) {
-    const int g = lane / 4, at = lane % 4, size = bytes_of(t), each = 4 / size;
+    const int g = lane / 4, at = lane % 4, each = 4 / bytes_of(t);
     for (int r = 0; r < 4; r++) {
-        for (int i = 0; i < each; i++) {
-            rows[(g + r % 2 * 8) * k + r / 2 * (k / 2) + at * each + i] =
-                value(t, (const char *)&a[r] + i * size);
-        }
+        values(t, (const char *)&a[r], each,
+               &rows[(g + r % 2 * 8) * k + r / 2 * (k / 2) + at * each]);
     }
 }
 
@@ -102,12 +124,33 @@ void read_rows(type t, uint64_t descriptor, int rows, float *to) {
         fault("a descriptor of a layout that is not emulated");
     }
     for (int r = 0; r < rows; r++) {
-        for (int i = 0; i < k; i++) {
-            const uint32_t b = (uint32_t)(i * size), group = (uint32_t)(r / 8) * stride;
-            const uint32_t at =
-                swizzle ? swizzled(start + group + (uint32_t)(r % 8) * 128 + b / 16 * 16)
-                        : start + group + b / 16 * leading + (uint32_t)(r % 8) * 16;
-            to[r * k + i] = value(t, shared_at(at + b % 16));
+        for (uint32_t unit = 0; unit < 2; unit++) {
+            const uint32_t group = (uint32_t)(r / 8) * stride;
+            const uint32_t at = swizzle
+                                    ? swizzled(start + group + (uint32_t)(r % 8) * 128 + unit * 16)
+                                    : start + group + unit * leading + (uint32_t)(r % 8) * 16;
+            values(t, shared_at(at), k / 2, to + r * k + (int)unit * (k / 2));
+        }
+    }
+}
+/* sums[row][column] = rows[row] columns[column] over k, n columns: what a row needs lies so that a
+ * CPU takes several columns at once. */
+void multiply(const float *rows, int m, const float *columns, int n, int k, float *sums) {
+    float turned[256 * 16];
+    for (int i = 0; i < n; i++) {
+        for (int at = 0; at < k; at++) {
+            turned[at * n + i] = columns[i * k + at];
+        }
+    }
+    for (int row = 0; row < m; row++) {
+        float *const to = sums + row * n;
+        memset(to, 0, (size_t)n * sizeof *to);
+        for (int at = 0; at < k; at++) {
+            const float a = rows[row * k + at];
+            const float *const b = turned + at * n;
+            for (int i = 0; i < n; i++) {
+                to[i] += a * b[i];
+            }
         }
     }
 }
@@ -121,8 +164,8 @@ void load_box(uint32_t to, const CUtensorMap *m, uint32_t bar, std::initializer_
         fault("a box at an address that is no multiple of 128");
     }
     some_time([=] {
-        for_box(map, to, c, [&](char *here, const char *there) {
-            there ? memcpy(here, there, (size_t)map.bytes) : memset(here, 0, (size_t)map.bytes);
+        for_box(map, to, c, [](char *here, const char *there, size_t n) {
+            there ? memcpy(here, there, n) : memset(here, 0, n);
         });
         barrier_complete(bar, (uint32_t)box_bytes(map));
     });
@@ -135,9 +178,9 @@ void store_box(const CUtensorMap *m, uint32_t from, std::initializer_list<int> a
         fault("a box at an address that is no multiple of 128");
     }
     defer(STORES, [=] {
-        for_box(map, from, c, [&](const char *here, char *there) {
+        for_box(map, from, c, [](const char *here, char *there, size_t n) {
             if (there) {
-                memcpy(there, here, (size_t)map.bytes);
+                memcpy(there, here, n);
             }
         });
     });
@@ -204,25 +247,19 @@ void product_of_warp(type t, float *d, const uint32_t *a, const uint32_t *b) {
     memcpy(mine.a, a, sizeof mine.a);
     memcpy(mine.b, b, sizeof mine.b);
     together(32, [=] {
-        const int size = bytes_of(t), k = 32 / size, each = 4 / size;
-        float rows[16 * 16], columns[8 * 16];
+        const int k = 32 / bytes_of(t), each = 4 / bytes_of(t);
+        float rows[16 * 16], columns[8 * 16], sums[16 * 8];
         for (int i = 0; i < 32; i++) {
             unpack_rows(t, of[w][i].a, i, rows, k);
             for (int r = 0; r < 2; r++) {
-                for (int j = 0; j < each; j++) {
-                    columns[i / 4 * k + r * (k / 2) + i % 4 * each + j] =
-                        value(t, (const char *)&of[w][i].b[r] + j * size);
-                }
+                values(t, (const char *)&of[w][i].b[r], each,
+                       &columns[i / 4 * k + r * (k / 2) + i % 4 * each]);
             }
         }
+        multiply(rows, 16, columns, 8, k, sums);
         for (int i = 0; i < 32; i++) {
             for (int j = 0; j < 4; j++) {
-                const int row = i / 4 + j / 2 * 8, column = i % 4 * 2 + j % 2;
-                float sum = 0.0f;
-                for (int at = 0; at < k; at++) {
-                    sum += rows[row * k + at] * columns[column * k + at];
-                }
-                of[w][i].d[j] += sum;
+                of[w][i].d[j] += sums[(i / 4 + j / 2 * 8) * 8 + i % 4 * 2 + j % 2];
             }
         }
     });
@@ -245,24 +282,22 @@ void product_of_warpgroup(type t, int n, float *d, const uint32_t *a, uint64_t a
         const std::shared_ptr<operands> own = std::make_shared<operands>(all[group]);
         defer(PRODUCTS, [=] {
             const int k = 32 / bytes_of(t);
-            std::vector<float> rows((size_t)(64 * k)), columns((size_t)(n * k));
+            float rows[64 * 16], columns[256 * 16], sums[64 * 256];
             if (a) {
                 for (int i = 0; i < 128; i++) {
-                    unpack_rows(t, own->a[i], i % 32, rows.data() + i / 32 * 16 * k, k);
+                    unpack_rows(t, own->a[i], i % 32, rows + i / 32 * 16 * k, k);
                 }
             } else {
-                read_rows(t, a_at, 64, rows.data());
+                read_rows(t, a_at, 64, rows);
             }
-            read_rows(t, b_at, n, columns.data());
+            read_rows(t, b_at, n, columns);
+            multiply(rows, 64, columns, n, k, sums);
             for (int i = 0; i < 128; i++) {
+                float *const to = own->d[i];
                 for (int j = 0; j < n / 2; j++) {
                     const int row = i / 32 * 16 + i % 32 / 4 + j % 4 / 2 * 8;
-                    const int column = j / 4 * 8 + i % 4 * 2 + j % 2;
-                    float sum = 0.0f;
-                    for (int at = 0; at < k; at++) {
-                        sum += rows[(size_t)(row * k + at)] * columns[(size_t)(column * k + at)];
-                    }
-                    own->d[i][j] = keep ? own->d[i][j] + sum : sum;
+                    const float sum = sums[row * n + j / 4 * 8 + i % 4 * 2 + j % 2];
+                    to[j] = keep ? to[j] + sum : sum;
                 }
             }
         });
