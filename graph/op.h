@@ -217,7 +217,7 @@ struct dr_op {
     uint32_t (*ways)(const struct dr_graph *g, const struct dr_node *n, struct dr_choice *way);
     const struct dr_op
         *eval_form; /* in eval, inference and frozen parts; same attrs; NULL: itself */
-    double (*finish)(const void *attrs, const double *partial, uint32_t n); /* metrics */
+    double (*finish)(const void *attrs, const double *partial, uint32_t n); /* losses, metrics */
     /* A pointwise op that may become part of a chain: the function it is. Of more than two inputs,
      * it is applied from the left: f(f(a, b), c). NULL: none. */
     struct dr_step (*step)(const struct dr_node *n);

@@ -55,12 +55,13 @@ static void tally_add(struct dr_tally *t, const struct dr_record *r) {
         if (term->metric)
             continue;
         const float *scalar = dr_record_value(r, term->scalar);
+        const struct dr_node *n = &t->g->node.at[term->node];
         t->loss[loss++].last = scalar    ? (double)*scalar
-                               : partial ? partial[0] / partial[1]
+                               : partial ? n->op->finish(n->attrs, partial, partial_items(t->g, i))
                                          : (double)NAN;
     }
     t->total_last = total ? (double)*total : (double)NAN;
-    t->steps++;
+    t->steps += !void_step;
 }
 
 /* Fills the means; adding may go on. */
@@ -70,11 +71,13 @@ static void tally_finish(struct dr_tally *t) {
     for (uint32_t i = 0; i < t->g->term.n; i++) {
         const struct dr_term *term = &t->g->term.at[i];
         const struct dr_node *n = &t->g->node.at[term->node];
+        const double mean =
+            t->steps ? n->op->finish(n->attrs, t->sum[i], partial_items(t->g, i)) : (double)NAN;
         if (term->metric) {
-            t->metric[metric++].mean = n->op->finish(n->attrs, t->sum[i], partial_items(t->g, i));
+            t->metric[metric++].mean = mean;
         } else {
-            t->loss[loss].mean = t->sum[i][0] / t->sum[i][1];
-            total += term->weight * t->loss[loss++].mean;
+            t->loss[loss++].mean = mean;
+            total += term->weight * mean;
         }
     }
     t->total_mean = loss ? total : (double)NAN;

@@ -538,6 +538,10 @@ static void loss_grad(struct dr_grad *c) {
         c->dx[0] = c->g->node.at[n].out[0];
     }
 }
+static double mean_finish(const void *attrs, const double *partial, uint32_t n) {
+    (void)attrs, (void)n;
+    return partial[0] / partial[1];
+}
 static const struct dr_op op_loss = {.name = "loss",
                                      .flags = DR_OP_LOSS | DR_OP_HEADER,
                                      .min_in = 1,
@@ -546,6 +550,7 @@ static const struct dr_op op_loss = {.name = "loss",
                                      .infer = loss_infer,
                                      .grad = loss_grad,
                                      .cost = cost,
+                                     .finish = mean_finish,
                                      .cpu = loss_cpu};
 static bool metric_infer(struct dr_infer *c) {
     return dr_infer_out(c, NULL, DR_F64, DR_SHAPE(2), DR_PLAIN);
@@ -553,10 +558,6 @@ static bool metric_infer(struct dr_infer *c) {
 static void metric_cpu(const struct dr_launch *l, struct dr_cpu *cpu) {
     (void)cpu;
     sum_of_valid(l, l->out[0]);
-}
-static double mean_finish(const void *attrs, const double *partial, uint32_t n) {
-    (void)attrs, (void)n;
-    return partial[0] / partial[1];
 }
 static const struct dr_op op_metric = {.name = "metric",
                                        .flags = DR_OP_METRIC | DR_OP_HEADER,

@@ -182,6 +182,19 @@ Test(run, a_loss_that_is_not_finite) {
     cli_place_remove(&p);
 }
 
+/* Where nothing counts the loss is 0, in each step and over an epoch or an evaluation. */
+Test(run, a_loss_where_nothing_counts) {
+    struct cli_place p = cli_place_create();
+    const char *const sets[] = {"train.losses.ce.class_weights=[0, 0, 0, 0]", NULL};
+    struct outcome o = {.stop_at = -1, .ce = 7};
+    run(&p, sets, 2, 16, &o);
+    cr_expect(o.good, "%s", o.text);
+    cr_expect(o.epochs == 2 && o.evals == 2);
+    cr_expect(o.ce == 0 && o.r.train.total_mean == 0, "%g, %g", o.ce, o.r.train.total_mean);
+    cr_expect(o.r.eval.loss[0].mean == 0 && o.r.eval.total_mean == 0, "%g", o.r.eval.loss[0].mean);
+    cli_place_remove(&p);
+}
+
 /* A NaN in the data: the message names the node that copies it and a batch with that sample. */
 Test(run, a_sample_that_is_not_finite) {
     struct cli_place p = cli_place_create();
