@@ -136,6 +136,28 @@ bool dr_load_weights(struct dr_load *l, const struct dr_yaml *y, const char *wha
 }
 
 /* ---- losses and metrics ---- */
+/* A name stands for one number: in `best:`, in the log's columns, in what is printed. */
+static void check_term_name(struct dr_load *l, const struct dr_yaml *key, bool metric) {
+    static const char *const columns[] = {"step", "epoch", "lr"};
+    const char *kind = metric ? "a metric" : "a loss";
+    if (strcmp(key->text, "total") == 0) {
+        dr_error(l->d, key->mark, "%s cannot be called 'total': that is the sum of all%s", kind,
+                 metric ? " losses" : "");
+    }
+    for (uint32_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        if (strcmp(key->text, columns[i]) == 0) {
+            dr_error(l->d, key->mark, "%s cannot be called '%s': the log has a column of that name",
+                     kind, key->text);
+        }
+    }
+    for (uint32_t i = 0; metric && i < l->m->loss.n; i++) {
+        if (strcmp(key->text, l->m->loss.at[i].name) == 0) {
+            dr_error(l->d, key->mark, "the metric '%s' is called as a loss is", key->text);
+            dr_note(l->d, l->m->loss.at[i].mark, "the loss '%s' is here", key->text);
+        }
+    }
+}
+
 static void read_terms(struct dr_load *l, const struct dr_yaml *y, const char *section,
                        bool metric) {
     if (!dr_load_mapping(l, y, section)) {
@@ -150,9 +172,7 @@ static void read_terms(struct dr_load *l, const struct dr_yaml *y, const char *s
         }
         const struct dr_yaml *op = dr_yaml_get(map, "op"), *in = dr_yaml_get(map, "in");
         const struct dr_yaml *weight = dr_yaml_get(map, "weight");
-        if (!metric && strcmp(key->text, "total") == 0) {
-            dr_error(l->d, key->mark, "a loss cannot be called 'total': that is the sum of all");
-        }
+        check_term_name(l, key, metric);
         struct dr_loss t = {.name = key->text, .weight = 1, .written = map, .mark = key->mark};
         if (!op || !in) {
             dr_error(l->d, key->mark, "%s: '%s' is missing", what, op ? "in" : "op");

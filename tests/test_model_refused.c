@@ -100,6 +100,26 @@ Test(model_refused, sections_check_their_values) {
          "train: {losses: {total: {op: cross_entropy, in: [net.logits, label]}}, optimizer: {op: "
          "sgd, lr: 1}, steps: 1}\n",
          "a loss cannot be called 'total'"},
+        {HEAD NODES FIRST LAST
+         "train: {losses: {step: {op: cross_entropy, in: [net.logits, label]}}, optimizer: {op: "
+         "sgd, lr: 1}, steps: 1}\n",
+         "a loss cannot be called 'step'"},
+        {HEAD NODES FIRST LAST TRAIN
+         "eval: {on: train, metrics: {total: {op: accuracy, in: [net.logits, label]}}}\n",
+         "a metric cannot be called 'total'"},
+        {HEAD NODES FIRST LAST TRAIN
+         "eval: {on: train, metrics: {ce: {op: accuracy, in: [net.logits, label]}}}\n",
+         "the metric 'ce' is called as a loss is"},
+        {HEAD NODES FIRST LAST
+         "train: {losses: {ce: {op: cross_entropy, in: [net.logits, label], class_weights: []}}, "
+         "optimizer: {op: sgd, lr: 1}, steps: 1}\n",
+         "train.losses.ce: class_weights: the list is empty"},
+        {HEAD NODES FIRST LAST
+         "train: {losses: {ce: {op: cross_entropy, in: [net.logits, label]}}, optimizer: {op: "
+         "adam, betas: [], lr: 1}, steps: 1}\n",
+         "train.optimizer: betas: the list is empty"},
+        {HEAD NODES "      norm: {op: normalize, in: image, mean: []}\n" FIRST LAST TRAIN,
+         "normalize 'net.norm': mean: the list is empty"},
         {"dagrun: 1\n" INPUTS
          "data: {batch: 4, test: {image: {npy: a}, label: {npy: b}}}\n" NODES FIRST LAST TRAIN,
          "there is no `data.train`"},
