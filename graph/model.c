@@ -189,6 +189,7 @@ struct dr_model *dr_model_from_tree(struct dr_arena *a, struct dr_diag *d,
     dr_map_put(l.reserved, "metric", 0);
     dr_load_section(&l, root, DR_SECTION_TOP, "the top level");
     read_head(&l, root);
+    dr_load_file(&l, path, (struct dr_mark){0}, "the YAML", DR_FILE_MODEL);
     read_sections(&l, root);
     return dr_diag_errors(d) == l.errors_before ? l.m : NULL;
 }

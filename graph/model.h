@@ -94,6 +94,13 @@ struct dr_loss { /* loss or metric */
     struct dr_mark mark;
 };
 
+enum dr_file_use { DR_FILE_MODEL, DR_FILE_DATA, DR_FILE_WEIGHTS, DR_FILE_SAVED, DR_FILE_WRITTEN };
+struct dr_named_file {
+    const char *path, *what; /* "outputs.a: npy" */
+    struct dr_mark mark;
+    enum dr_file_use use;
+};
+
 struct dr_outputs { /* one entry of `outputs:` */
     const char *name;
     struct dr_ref in;
@@ -149,6 +156,7 @@ struct dr_model {
         struct dr_mark mark;
     } eval;
     struct dr_schedule schedule;
+    DR_VEC(struct dr_named_file) file; /* that a run reads or writes, the YAML among them */
 };
 
 /* `sets`: assignments of --set, applied to the tree before it is checked. NULL after errors. */
@@ -158,6 +166,10 @@ struct dr_model *dr_model_load(struct dr_arena *a, struct dr_diag *d, const stru
 struct dr_model *dr_model_from_tree(struct dr_arena *a, struct dr_diag *d,
                                     const struct dr_op_table *ops, const struct dr_yaml *root,
                                     const char *path);
+
+/* Notes a file of the command line (`what`: "--save"; a path of NULL is none). False after an
+ * error: it is written twice, or over what is read. */
+bool dr_model_file(struct dr_model *m, const char *path, const char *what, enum dr_file_use use);
 
 /* The sections of the file; which keys each may have (for checks, and for editors). */
 enum dr_section {

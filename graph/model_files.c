@@ -37,12 +37,24 @@ static const char *one_name(struct dr_arena *a, const char *path) {
 }
 
 /* Devices and pipes (/dev/null) may be written to by all. */
+static bool note_file(struct dr_model *m, const char *path, struct dr_mark mark, const char *what,
+                      enum dr_file_use use) {
+    struct stat st;
+    if (!path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode))) {
+        return false;
+    }
+    *dr_push(m->arena, &m->file) =
+        (struct dr_named_file){one_name(m->arena, path), what, mark, use};
+    return true;
+}
+
 void dr_load_file(struct dr_load *l, const char *path, struct dr_mark mark, const char *what,
                   enum dr_file_use use) {
-    struct stat st;
-    if (path && (stat(path, &st) != 0 || S_ISREG(st.st_mode))) {
-        *dr_push(l->a, &l->file) = (struct dr_named_file){one_name(l->a, path), what, mark, use};
-    }
+    note_file(l->m, path, mark, what, use);
+}
+
+static bool is_written(const struct dr_named_file *f) {
+    return f->use == DR_FILE_SAVED || f->use == DR_FILE_WRITTEN;
 }
 
 /* Saved weights may take the place of those that the run began with. */
@@ -50,29 +62,59 @@ static bool may_replace(const struct dr_named_file *written, const struct dr_nam
     return written->use == DR_FILE_SAVED && read->use == DR_FILE_WEIGHTS;
 }
 
+static bool twice(struct dr_diag *d, const struct dr_named_file *f,
+                  const struct dr_named_file *first) {
+    return dr_error(d, f->mark, "%s: %s writes this file as well", f->what, first->what);
+}
+
+static bool over(struct dr_diag *d, const struct dr_named_file *written,
+                 const struct dr_named_file *read) {
+    return read->use == DR_FILE_MODEL
+               ? dr_error(d, written->mark, "%s: it would be written over the YAML itself",
+                          written->what)
+               : dr_error(d, written->mark, "%s: it would be written over what %s reads",
+                          written->what, read->what);
+}
+
 void dr_load_check_files(struct dr_load *l) {
     struct dr_map *by_path = dr_map_create(l->a);
-    bool *said = DR_NEW_N(l->a, bool, (size_t)l->file.n + 1);
-    for (uint32_t i = 0; i < l->file.n; i++) {
-        const struct dr_named_file *f = &l->file.at[i];
-        if (f->use == DR_FILE_DATA || f->use == DR_FILE_WEIGHTS) {
-            continue;
-        }
-        const uint32_t first = dr_map_put(by_path, f->path, i);
+    const uint32_t n = l->m->file.n;
+    bool *said = DR_NEW_N(l->a, bool, (size_t)n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct dr_named_file *f = &l->m->file.at[i];
+        const uint32_t first = is_written(f) ? dr_map_put(by_path, f->path, i) : DR_NONE;
         if (first != DR_NONE) {
-            dr_error(l->d, f->mark, "%s: %s writes this file as well", f->what,
-                     l->file.at[first].what);
+            twice(l->d, f, &l->m->file.at[first]);
         }
     }
-    for (uint32_t i = 0; i < l->file.n; i++) {
-        const struct dr_named_file *f = &l->file.at[i];
-        const uint32_t writer = dr_map_get(by_path, f->path);
-        if ((f->use != DR_FILE_DATA && f->use != DR_FILE_WEIGHTS) || writer == DR_NONE ||
-            said[writer] || may_replace(&l->file.at[writer], f)) {
+    for (uint32_t i = 0; i < n; i++) {
+        const struct dr_named_file *f = &l->m->file.at[i];
+        const uint32_t writer = is_written(f) ? DR_NONE : dr_map_get(by_path, f->path);
+        if (writer != DR_NONE && !said[writer] && !may_replace(&l->m->file.at[writer], f)) {
+            said[writer] = true;
+            over(l->d, &l->m->file.at[writer], f);
+        }
+    }
+}
+
+bool dr_model_file(struct dr_model *m, const char *path, const char *what, enum dr_file_use use) {
+    if (!note_file(m, path, (struct dr_mark){0}, what, use)) {
+        return true;
+    }
+    const struct dr_named_file *f = &m->file.at[m->file.n - 1];
+    for (uint32_t i = 0; i + 1 < m->file.n; i++) {
+        const struct dr_named_file *other = &m->file.at[i];
+        if (strcmp(other->path, f->path) != 0 || (!is_written(f) && !is_written(other))) {
             continue;
         }
-        said[writer] = true;
-        dr_error(l->d, l->file.at[writer].mark, "%s: it would be written over what %s reads",
-                 l->file.at[writer].what, f->what);
+        if (is_written(f) && is_written(other)) {
+            return twice(m->diag, f, other);
+        }
+        const struct dr_named_file *writer = is_written(f) ? f : other;
+        const struct dr_named_file *reader = is_written(f) ? other : f;
+        if (!may_replace(writer, reader)) {
+            return over(m->diag, writer, reader);
+        }
     }
+    return true;
 }

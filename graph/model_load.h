@@ -107,13 +107,6 @@ struct dr_kept {
     uint32_t n;
 };
 
-enum dr_file_use { DR_FILE_DATA, DR_FILE_WEIGHTS, DR_FILE_SAVED, DR_FILE_WRITTEN };
-struct dr_named_file {
-    const char *path, *what; /* "outputs.a: npy" */
-    struct dr_mark mark;
-    enum dr_file_use use;
-};
-
 struct dr_load {
     struct dr_arena *a;
     struct dr_diag *d;
@@ -133,8 +126,7 @@ struct dr_load {
     struct dr_map *reading_by_key, *decl_by_name;
     DR_VEC(struct dr_kept) kept;
     DR_VEC(struct dr_ref *) output_in; /* by output */
-    DR_VEC(struct dr_named_file) file;
-    struct dr_mark best; /* of train.save.best */
+    struct dr_mark best;               /* of train.save.best */
     uint32_t errors_before;
     uint64_t expansion;
     bool too_large;

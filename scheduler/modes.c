@@ -363,8 +363,17 @@ static int write_trace(struct dr_cli *c, struct dr_session *s, int code) {
     return code;
 }
 
+/* What the command line reads and writes, beside what the YAML does. */
+static bool files_fit(struct dr_cli *c, struct dr_model *m) {
+    return dr_model_file(m, c->load, "--load", DR_FILE_WEIGHTS) &&
+           dr_model_file(m, c->resume, "--resume", DR_FILE_WEIGHTS) &&
+           dr_model_file(m, c->save, "--save", DR_FILE_SAVED) &&
+           dr_model_file(m, c->trace, "--trace", DR_FILE_WRITTEN) &&
+           dr_model_file(m, c->out, "-o", DR_FILE_WRITTEN);
+}
+
 static int model_modes(struct dr_cli *c, struct dr_session *s) {
-    if (!dr_session_load(s, c->model, c->sets, c->n_sets) ||
+    if (!dr_session_load(s, c->model, c->sets, c->n_sets) || !files_fit(c, s->model) ||
         !dr_session_device(s, c->device, c->threads))
         return failed(s);
     const enum dr_graph_mode mode = graph_mode(c, s->model);

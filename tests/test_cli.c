@@ -19,6 +19,63 @@ static struct cli_run run(const struct cli_place *p, const char *args) {
     return cli_run(DR_BINARY, line);
 }
 
+static char *bytes_of(const char *path, size_t *n) {
+    FILE *f = fopen(path, "rb");
+    cr_assert(f, "%s", path);
+    char *at = malloc(1 << 20);
+    *n = fread(at, 1, 1 << 20, f);
+    fclose(f);
+    return at;
+}
+
+/* A run writes no file twice, and none over what it reads; what is there stays as it is. */
+Test(cli, files_that_are_written_over) {
+    struct cli_place p = cli_place_create();
+    static const struct {
+        const char *args, *says; /* "@": the folder */
+    } cases[] = {
+        {"--save @/q.yaml %", "--save: it would be written over the YAML itself"},
+        {"--trace @/q.yaml %", "--trace: it would be written over the YAML itself"},
+        {"--plan -o @/./q.yaml %", "-o: it would be written over the YAML itself"},
+        {"--set train.save=q.yaml %", "train.save: it would be written over the YAML itself"},
+        {"--set train.log=q.yaml %", "train.log: it would be written over the YAML itself"},
+        {"--save @/images.npy %", "--save: it would be written over what data.train.image: npy"},
+        {"--eval -o @/labels.npy %", "-o: it would be written over what data.train.label: npy"},
+        {"--set train.log=l.csv --save @/l.csv %", "--save: train.log writes this file as well"},
+        {"--save @/a --trace @/a %", "--trace: --save writes this file as well"},
+        {"--trace @/a -o @/a %", "-o: --trace writes this file as well"},
+        {"--eval --load @/w.st -o @/w.st %", "-o: it would be written over what --load reads"},
+        {"--resume @/w.st --set train.log=w.st %",
+         "train.log: it would be written over what --resume reads"},
+    };
+    static const char *const kept[] = {"q.yaml", "images.npy", "labels.npy", "w.st"};
+    char *before[4], path[4096], args[4096];
+    size_t n[4], now;
+    free(cli_file(p.folder, "w.st", "weights"));
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s/%s", p.folder, kept[i]);
+        before[i] = bytes_of(path, &n[i]);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *to = args;
+        for (const char *c = cases[i].args; *c; c++)
+            to += *c == '@' ? sprintf(to, "%s", p.folder) : sprintf(to, "%c", *c);
+        struct cli_run r = run(&p, args);
+        cr_expect_eq(r.code, 2, "%s: exit %d", args, r.code);
+        cr_expect(strstr(r.err, cases[i].says), "%s: %s", args, r.err);
+        cli_run_free(&r);
+        for (int k = 0; k < 4; k++) {
+            snprintf(path, sizeof path, "%s/%s", p.folder, kept[k]);
+            char *after = bytes_of(path, &now);
+            cr_expect(now == n[k] && !memcmp(after, before[k], now), "%s: %s", args, kept[k]);
+            free(after);
+        }
+    }
+    for (int i = 0; i < 4; i++)
+        free(before[i]);
+    cli_place_remove(&p);
+}
+
 Test(cli, wrong_command_lines_exit_2) {
     struct cli_place p = cli_place_create();
     static const struct {
