@@ -122,7 +122,7 @@ static bool read_list(struct dr_diag *d, struct dr_arena *a, const struct dr_att
     if (y->kind != DR_YAML_SEQUENCE) {
         return dr_error(d, y->mark, "%s must be a list [a, b, ...]", what);
     }
-    if (y->n == 0) { /* it would mean the default */
+    if (y->n == 0 && !s->required) { /* it would mean the default */
         return dr_error(d, y->mark, "%s: the list is empty", what);
     }
     int64_t min, max;

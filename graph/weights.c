@@ -231,14 +231,32 @@ const struct dr_tensor **dr_weights_match(struct dr_weights_files *w, const stru
         if (v->kind == DR_STATE && (v->cls == DR_WEIGHT || v->cls == DR_BUFFER) &&
             (!beside || dr_map_get(beside->value_by_name, v->name) == DR_NONE))
             of[i] = match_state(w, v, &good);
+        else
+            continue;
+        if (!of[i] && !decl_of(w, v)->weights && !w->load && !beside && g->mode != DR_MODE_TRAIN)
+            *dr_push(w->arena, &w->random) = v->name;
     }
     return good ? of : NULL;
 }
 
 /* ---- afterwards ---- */
 
+enum { SHOWN = 8 };
+
+static void report_random(struct dr_weights_files *w) {
+    struct dr_text names = {.arena = w->arena};
+    for (uint32_t i = 0; i < w->random.n && i < SHOWN; i++)
+        dr_text_add(&names, "%s%s", i ? ", " : "", w->random.at[i]);
+    if (w->random.n > SHOWN)
+        dr_text_add(&names, " and %u more", w->random.n - SHOWN);
+    if (w->random.n)
+        dr_warn(w->diag, (struct dr_mark){0},
+                "no file is named for %s: initial values are used (--load FILE; `weights: random` "
+                "if that is meant)",
+                names.at);
+}
+
 static void report_extra(struct dr_weights_files *w, const struct dr_weights_file *f) {
-    enum { SHOWN = 8 };
     struct dr_text names = {.arena = w->arena};
     const bool checkpoint = dr_safetensors_note(&f->f, DR_NOTE_STEP) != NULL;
     uint32_t n = 0;
@@ -258,6 +276,7 @@ static void report_extra(struct dr_weights_files *w, const struct dr_weights_fil
 }
 
 void dr_weights_report(struct dr_weights_files *w) {
+    report_random(w);
     for (uint32_t i = 0; i < w->file.n; i++)
         if (w->file.at[i].there)
             report_extra(w, &w->file.at[i]);

@@ -54,6 +54,8 @@ struct dr_weights_files {
     DR_VEC(struct dr_weights_file) file;
     DR_VEC(struct dr_weights_use) use;
     DR_VEC(struct dr_weights_match) match;
+    DR_VEC(const char *)
+    random; /* of evaluation and inference: states that no file was named for */
 };
 
 /* By value: its tensor, or NULL (initial value, no weight). NULL after errors in the sink. States
@@ -61,7 +63,7 @@ struct dr_weights_files {
 const struct dr_tensor **dr_weights_match(struct dr_weights_files *w, const struct dr_graph *g,
                                           const struct dr_graph *beside);
 /* Warns of tensors that no state takes, of what `missing: init` initialised, of maps' entries that
- * replaced nothing. After the last match. */
+ * replaced nothing, of results that random weights would give. After the last match. */
 void dr_weights_report(struct dr_weights_files *w);
 /* What was matched, a line a file; `each`: and a line a tensor. */
 void dr_weights_text(const struct dr_weights_files *w, bool each, struct dr_text *t);

@@ -491,6 +491,22 @@ Test(outputs, a_trained_model_infers) {
     struct cli_run r = cli_run(DR_BINARY, args);
     cr_assert_eq(r.code, 0, "%s", r.err);
     cli_run_free(&r);
+    static const struct {
+        const char *args, *warns; /* weights that were never trained are worth a word */
+    } untrained[] = {
+        {"--infer", "no file is named for net.c1.weight, net.n1.weight, "},
+        {"--eval", "net.n1.running_mean, net.n1.running_var, net.logits.weight, net.logits.bias: "
+                   "initial values are used"},
+        {"--infer --set subgraphs.net.weights=random", NULL},
+    };
+    for (int i = 0; i < 3; i++) {
+        snprintf(args, sizeof args, "%s %s", untrained[i].args, yaml);
+        r = cli_run(DR_BINARY, args);
+        cr_expect_eq(r.code, 0, "%s", r.err);
+        cr_expect(untrained[i].warns ? strstr(r.err, untrained[i].warns) != NULL : !*r.err,
+                  "%s: %s", args, r.err);
+        cli_run_free(&r);
+    }
     snprintf(args, sizeof args, "--infer --load %s %s", saved, yaml);
     r = cli_run(DR_BINARY, args);
     cr_assert_eq(r.code, 0, "%s", r.err);
