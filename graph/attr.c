@@ -65,7 +65,7 @@ static bool read_sides(struct dr_diag *d, struct dr_arena *a, const struct dr_op
     int64_t *const to[] = {&p->top, &p->left, &p->bottom, &p->right};
     int64_t min, max;
     int_range(s, &min, &max);
-    bool ok = true;
+    bool ok = y->n > 0 || dr_error(d, y->mark, "%s: no side is named: {top: , left: , ...}", what);
     for (uint32_t i = 0; i < y->n; i++) {
         const struct dr_yaml *key = y->pair[i].key;
         uint32_t side = 0;

@@ -120,6 +120,8 @@ Test(model_refused, sections_check_their_values) {
          "train.optimizer: betas: the list is empty"},
         {HEAD NODES "      norm: {op: normalize, in: image, mean: []}\n" FIRST LAST TRAIN,
          "normalize 'net.norm': mean: the list is empty"},
+        {HEAD NODES FIRST "      c: {op: conv2d, filters: 2, kernel: 3, padding: {}}\n" LAST TRAIN,
+         "conv2d 'net.c': padding: no side is named"},
         {"dagrun: 1\n" INPUTS
          "data: {batch: 4, test: {image: {npy: a}, label: {npy: b}}}\n" NODES FIRST LAST TRAIN,
          "there is no `data.train`"},
