@@ -164,12 +164,14 @@ static const char norm_yaml[] =
     "subgraphs:\n"
     "  bn: {%s, nodes: {n: {op: batch_norm, in: x}}}\n"
     "  net: {nodes: {flat: {op: flatten, in: bn.n}, logits: {op: linear, features: 2}}}\n"
-    "train: {losses: {ce: {op: cross_entropy, in: [net.logits, label]}}, optimizer: {op: sgd, lr: "
-    "0.1, momentum: 0.9, weight_decay: 0.5}, steps: %d}\n"
+    "train: {losses: {ce: {op: cross_entropy, in: [net.logits, label]}, moved: {op: mse, in: "
+    "[bn.n, "
+    "x]}}, optimizer: {op: sgd, lr: 0.1, momentum: 0.9, weight_decay: 0.5}, steps: %d}\n"
     "eval: {on: test, every: 1 steps, metrics: {acc: {op: accuracy, in: [net.logits, label]}}}\n";
 
 struct norm {
     float weight, bias, mean, var, logits[2];
+    double moved; /* the mean square of the norm's output less its input, in the last step */
 };
 static struct norm train_norm(const char *subgraph, int steps) {
     const float x[] = {1, 3};
@@ -190,6 +192,7 @@ static struct norm train_norm(const char *subgraph, int steps) {
     cr_assert_eq(dagrun_weight(d, "bn.n.running_mean", &n.mean, 1), 1);
     cr_assert_eq(dagrun_weight(d, "bn.n.running_var", &n.var, 1), 1);
     cr_assert_eq(dagrun_weight(d, "net.logits.weight", n.logits, 2), 2);
+    n.moved = dagrun_loss(d, "moved");
     dagrun_close(d);
     free(path);
     return n;
@@ -201,7 +204,10 @@ Test(cases, FRZ_01_statistics_of_a_frozen_norm) {
     cr_expect(frozen.mean == 0 && frozen.var == 1, "%g %g", (double)frozen.mean,
               (double)frozen.var);
     cr_expect(frozen.weight == 1 && frozen.bias == 0);
+    /* [0.999995, 2.999985] by the statistics 0 and 1; [-0.999995, 0.999995] by the batch's */
+    cr_expect(frozen.moved < 1e-9, "%g", frozen.moved);
     const struct norm trained = train_norm("frozen: false", 1);
+    cr_expect_float_eq(trained.moved, 4.0, 1e-4);
     cr_expect_float_eq((double)trained.mean, 0.2, 1e-7);
     cr_expect_float_eq((double)trained.var, 1.1, 1e-6);
 }

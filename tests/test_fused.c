@@ -114,6 +114,42 @@ Test(fused, kernels_do_what_the_nodes_did) {
                     check_base(&bases[i], norm, add, act);
 }
 
+/* CONV-11 (d): an activation that a kernel applies hides no NaN either. */
+static void check_nan(const struct base *b, int act) {
+    struct rig r = rig_create(b->x.dim[0]);
+    uint32_t v = rig_floats(&r, "x", b->x, NULL);
+    float *x = random_floats(rig_elements(&r, v), 7);
+    x[0] = NAN;
+    rig_set(&r, v, x);
+    free(x);
+    const uint32_t k = output_of(&r, "k", b->op, b->attrs, &v, 1);
+    v = output_of(&r, "a", dr_activation_word[act], "{}", &k, 1);
+    fill_states(&r);
+    rig_run(&r);
+    const int64_t n = rig_elements(&r, v);
+    bool *want = malloc((size_t)n * sizeof *want);
+    DR_ASSERT(want);
+    int64_t nans = 0;
+    for (int64_t i = 0; i < n; i++)
+        nans += want[i] = isnan(((const float *)r.at[k])[i]);
+    rig_fuse(&r);
+    rig_run(&r);
+    const float *y = r.at[rig_find(&r, "a")];
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++)
+        kept += want[i] && isnan(y[i]);
+    cr_expect(nans > 0 && kept == nans, "%s + %s: %lld of %lld NaNs", b->op,
+              dr_activation_word[act], (long long)kept, (long long)nans);
+    free(want);
+    rig_free(&r);
+}
+
+Test(fused, CONV_11_kernels_keep_nan) {
+    for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
+        for (int act = DR_ACT_NONE + 1; act < DR_ACTIVATIONS; act++)
+            check_nan(&bases[i], act);
+}
+
 /* ---- chains ---- */
 static const char *attrs_of(const char *op) {
     return strcmp(op, "clamp") == 0 ? "{min: -0.5, max: 0.75}" : "{}";

@@ -182,6 +182,19 @@ Test(run, a_loss_that_is_not_finite) {
     cli_place_remove(&p);
 }
 
+/* The total of an epoch is what its losses weigh. */
+Test(run, the_total_is_weighted) {
+    struct cli_place p = cli_place_create();
+    const char *const sets[] = {"train.losses.ce.weight=0.25", NULL};
+    struct outcome o = {.stop_at = -1};
+    run(&p, sets, 2, 16, &o);
+    cr_expect(o.good, "%s", o.text);
+    cr_expect(o.ce > 0 && o.r.train.total_mean == 0.25 * o.ce, "%g, %g", o.ce,
+              o.r.train.total_mean);
+    cr_expect_eq(o.r.eval.total_mean, 0.25 * o.r.eval.loss[0].mean);
+    cli_place_remove(&p);
+}
+
 /* Where nothing counts the loss is 0, in each step and over an epoch or an evaluation. */
 Test(run, a_loss_where_nothing_counts) {
     struct cli_place p = cli_place_create();
