@@ -297,22 +297,23 @@ Test(checkpoint, FRZ_03_trained_then_frozen) {
 Test(checkpoint, best_is_what_the_log_says) {
     struct cli_place p = cli_place_create();
     static const char *const names[] = {"acc", "ce"};
+    /* one rises from 0.05 to 1, the other falls and rises again */
+    static const double rates[] = {0.001, 0.3};
     for (int i = 0; i < 2; i++) {
         PATH(best);
         PATH(log);
-        char save[1100], line[1100], args[4200];
+        char save[1100], line[1100], rate[100], args[4200];
         snprintf(save, sizeof save, "train.save={file: %s, best: %s}", best, names[i]);
+        snprintf(rate, sizeof rate, "train.optimizer={op: sgd, lr: %g, momentum: 0.9}", rates[i]);
         snprintf(line, sizeof line, "train.log=%s", log);
-        const struct job j = {.yaml = p.yaml,
-                              .sets = {save, line, "eval.every=5 steps",
-                                       "train.optimizer={op: sgd, lr: 0.3, momentum: 0.9}"}};
+        const struct job j = {.yaml = p.yaml, .sets = {save, line, "eval.every=5 steps", rate}};
         const struct done d = run(&j);
         cr_assert_eq(d.code, 0, "%s", d.said);
         size_t n;
         char *text = slurp(log, &n), *rest = text;
         const char *row = strsep(&rest, "\n");
         cr_expect_str_eq(row, "step,epoch,lr,ce,eval.ce,acc");
-        double want = i ? HUGE_VAL : -HUGE_VAL;
+        double want = i ? HUGE_VAL : -HUGE_VAL, worst = -want;
         int rows = 0, evals = 0;
         while ((row = strsep(&rest, "\n")) && *row) {
             int step, epoch, used = 0;
@@ -320,14 +321,16 @@ Test(checkpoint, best_is_what_the_log_says) {
             const int got =
                 sscanf(row, "%d,%d,%lf,%lf%n,%lf,%lf", &step, &epoch, &lr, &ce, &used, &eval, &acc);
             rows++;
-            cr_expect(step == rows && epoch == (step - 1) / 8 + 1 && lr == 0.3, "%s", row);
+            cr_expect(step == rows && epoch == (step - 1) / 8 + 1 && lr == rates[i], "%s", row);
             cr_expect_eq(got == 6, step % 5 == 0 || step == 48, "%s", row);
             cr_expect(got == 6 || !strcmp(row + used, ",,"), "%s", row);
             evals += got == 6;
-            if (got == 6)
+            if (got == 6) {
                 want = i ? fmin(want, eval) : fmax(want, acc);
+                worst = i ? fmax(worst, eval) : fmin(worst, acc);
+            }
         }
-        cr_expect(rows == 48 && evals == 10);
+        cr_expect(rows == 48 && evals == 10 && worst != want);
         free(text);
         snprintf(args, sizeof args, "--eval --load %s --json %s", best, p.yaml);
         struct cli_run r = cli_run(DR_BINARY, args);
