@@ -1,6 +1,7 @@
 /* Checkpoints. See checkpoint.h. */
 #include "scheduler/checkpoint.h"
 
+#include "graph/scalar.h"
 #include "scheduler/cli.h"
 
 #include <math.h>
@@ -181,27 +182,65 @@ static bool find_moments(struct dr_session *s) {
     return good;
 }
 
-/* A number of the notes; 0 where it is not there. */
-static long long number(const struct dr_session *s, const char *key) {
+/* A count among the notes. */
+static bool number(struct dr_session *s, const char *key, int64_t *out) {
     const char *text = dr_safetensors_note(s->checkpoint, key);
-    return text ? strtoll(text, NULL, 10) : 0;
+    if (!text)
+        return wrong(s, "its note '%s' is missing", key);
+    return (dr_parse_int(text, out) && *out >= 0) ||
+           wrong(s, "its note '%s' is '%s', not a count", key, text);
+}
+
+/* n numbers with blanks between; false where the text is anything else. */
+static bool reals(const char *text, double *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        char *end;
+        out[i] = strtod(text, &end);
+        if (end == text || (*end != ' ' && *end))
+            return false;
+        text = end;
+    }
+    return !*text;
+}
+
+static const char *sum_key(const struct dr_session *s, const struct dr_graph *g, uint32_t term) {
+    return dr_printf(s->arena, "dagrun.sum.%s", g->term.at[term].name);
+}
+
+/* What dr_checkpoint_restore reads; a loss may be new. */
+static bool check_sums(struct dr_session *s) {
+    const struct dr_graph *g = s->main.graph;
+    const char *best = dr_safetensors_note(s->checkpoint, "dagrun.best");
+    double x;
+    int64_t steps;
+    bool good = number(s, "dagrun.epoch_steps", &steps);
+    if (best && !reals(best, &x, 1))
+        good = wrong(s, "its note 'dagrun.best' is '%s', not a number", best);
+    for (uint32_t i = 0; i < g->term.n; i++) {
+        const char *key = sum_key(s, g, i), *text = dr_safetensors_note(s->checkpoint, key);
+        if (text && !reals(text, DR_NEW_N(s->arena, double, sums(g, i) + 1), sums(g, i)))
+            good = wrong(s, "its note '%s' is '%s', not %u numbers", key, text, sums(g, i));
+    }
+    return good;
 }
 
 static bool check_position(struct dr_session *s) {
     const char *seed = dr_safetensors_note(s->checkpoint, "dagrun.seed");
     const char *kernels = dr_safetensors_note(s->checkpoint, "dagrun.kernels");
     const struct dr_mark none = {0};
-    s->first_step = number(s, DR_NOTE_STEP);
-    if (s->first_step < 0 || s->first_step >= s->total_steps)
+    int64_t batch = 0, batches = 0;
+    if (!number(s, DR_NOTE_STEP, &s->first_step) || !number(s, "dagrun.batch", &batch) ||
+        !number(s, "dagrun.batches", &batches) || !check_sums(s))
+        return false;
+    if (s->first_step >= s->total_steps)
         return wrong(s, "it is of step %lld, and training ends at step %lld",
                      (long long)s->first_step, (long long)s->total_steps);
     if (!seed || strtoull(seed, NULL, 10) != s->model->seed)
         return wrong(s, "it was drawn with seed %s, the model says %llu", seed ? seed : "?",
                      (unsigned long long)s->model->seed);
-    if (number(s, "dagrun.batch") != s->main.graph->batch ||
-        number(s, "dagrun.batches") != s->batches)
+    if (batch != s->main.graph->batch || batches != s->batches)
         return wrong(s, "it is of epochs of %lld batches of %lld, not %lld of %lld",
-                     number(s, "dagrun.batches"), number(s, "dagrun.batch"), (long long)s->batches,
+                     (long long)batches, (long long)batch, (long long)s->batches,
                      (long long)s->main.graph->batch);
     if (!kernels || strcmp(kernels, dr_checkpoint_kernels(s)) != 0)
         dr_warn(s->diag, none,
@@ -227,12 +266,13 @@ void dr_checkpoint_restore(const struct dr_session *s, struct dr_tally *t, doubl
     if (!s->checkpoint)
         return;
     const char *text = dr_safetensors_note(s->checkpoint, "dagrun.best");
-    *best = text ? strtod(text, NULL) : *best;
-    t->steps = number(s, "dagrun.epoch_steps");
+    if (text)
+        reals(text, best, 1);
+    text = dr_safetensors_note(s->checkpoint, "dagrun.epoch_steps");
+    dr_parse_int(text, &t->steps);
     for (uint32_t i = 0; i < t->g->term.n; i++) {
-        char *at = (char *)dr_safetensors_note(
-            s->checkpoint, dr_printf(s->arena, "dagrun.sum.%s", t->g->term.at[i].name));
-        for (uint32_t k = 0; at && k < sums(t->g, i); k++)
-            t->sum[i][k] = strtod(at, &at);
+        text = dr_safetensors_note(s->checkpoint, sum_key(s, t->g, i));
+        if (text)
+            reals(text, t->sum[i], sums(t->g, i));
     }
 }

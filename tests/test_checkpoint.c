@@ -179,8 +179,29 @@ Test(checkpoint, what_does_not_fit_is_said) {
         cr_expect_eq(d.code, cases[i].says ? 2 : 0, "%s: %s", cases[i].set, d.said);
         cr_expect(!cases[i].says || strstr(d.said, cases[i].says), "%s: %s", cases[i].set, d.said);
     }
-    /* other kernels: a warning; the hash is 16 digits of the header */
+    /* notes that are no numbers: nothing begins at step 0 for want of a better one */
+    static const char *const notes[][2] = {
+        {"dagrun.step", "not a count"},    {"dagrun.batch", "not a count"},
+        {"dagrun.batches", "not a count"}, {"dagrun.epoch_steps", "not a count"},
+        {"dagrun.best", "not a number"},   {"dagrun.sum.ce", "not 2 numbers"},
+    };
+    PATH(torn);
     size_t n;
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
+        char *bytes = slurp(half, &n), key[64];
+        snprintf(key, sizeof key, "%s\":\"", notes[i][0]);
+        char *at = memmem(bytes, n, key, strlen(key));
+        cr_assert(at, "%s", key);
+        at[strlen(key)] = 'x';
+        cr_assert_eq(dr_write_file(torn, bytes, n), 0);
+        free(bytes);
+        const struct job j = {.yaml = p.yaml, .resume = torn};
+        const struct done d = run(&j);
+        cr_expect_eq(d.code, 2, "%s: %s", key, d.said);
+        cr_expect(strstr(d.said, notes[i][0]) && strstr(d.said, notes[i][1]), "%s: %s", key,
+                  d.said);
+    }
+    /* other kernels: a warning; the hash is 16 digits of the header */
     char *bytes = slurp(half, &n), *at = memmem(bytes, n, "dagrun.kernels\":\"", 17);
     cr_assert(at);
     at[17] = at[17] == '0' ? '1' : '0';
