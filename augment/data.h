@@ -37,6 +37,8 @@ int64_t dr_dataset_batches(const struct dr_dataset *s); /* per epoch */
 const char *dr_dataset_stem(const struct dr_dataset *s, int64_t sample);
 /* Puts the paths of all image files into the map. */
 void dr_dataset_paths(const struct dr_dataset *s, struct dr_map *to);
+/* Whether the file is one of them. */
+bool dr_dataset_reads(const struct dr_dataset *s, const char *path);
 bool dr_dataset_pads(const struct dr_dataset *s); /* some batch has n_valid < batch */
 /* Classes per label/mask column are known after the graph is built: checks every value of integer
  * label sources that are in memory (npy, idx, cifar10) once, naming the file and row, the number of

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct dr_dataset {
     const struct dr_model *m;
@@ -99,6 +100,20 @@ void dr_dataset_paths(const struct dr_dataset *s, struct dr_map *to) {
     for (uint32_t i = 0; i < s->n_columns; i++)
         for (uint32_t j = 0; j < s->column[i].files.n; j++)
             dr_map_put(to, s->column[i].files.path[j], j);
+}
+bool dr_dataset_reads(const struct dr_dataset *s, const char *path) {
+    struct stat st, its;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return false;
+    for (uint32_t i = 0; i < s->n_columns; i++)
+        for (uint32_t j = 0; j < s->column[i].files.n; j++) {
+            const char *at = s->column[i].files.path[j], *of = strrchr(at, '/');
+            if (strcmp(of ? of + 1 : at, name) == 0 && stat(at, &its) == 0 &&
+                its.st_ino == st.st_ino && its.st_dev == st.st_dev)
+                return true;
+        }
+    return false;
 }
 bool dr_dataset_pads(const struct dr_dataset *s) {
     return s->pad && s->samples % s->batch != 0;

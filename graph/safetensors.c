@@ -398,6 +398,10 @@ bool dr_safetensors_parse(struct dr_arena *a, const void *file, size_t n,
         return refuse(
             &r, n ? "it is no safetensors file: it has %zu bytes" : "the file is empty (%zu bytes)",
             n);
+    if (memcmp(f, "PK\3\4", 4) == 0 || (f[0] == 0x80 && f[1] <= 5 && f[7]))
+        return refuse(&r, "it is a pickle, as torch.save writes it; "
+                          "safetensors.torch.save_file(model.state_dict(), ...) writes what is "
+                          "read here");
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--)
         length = length << 8 | f[i];

@@ -102,6 +102,19 @@ static uint32_t find_split(const struct dr_model *m, const char *name) {
     return DR_NONE;
 }
 
+/* Which pictures a pattern stands for is known only now. */
+static bool spares_pictures(struct dr_session *s, const struct dr_dataset *data) {
+    bool good = true;
+    for (uint32_t i = 0; i < s->model->file.n; i++) {
+        const struct dr_named_file *f = &s->model->file.at[i];
+        if ((f->use == DR_FILE_SAVED || f->use == DR_FILE_WRITTEN) &&
+            dr_dataset_reads(data, f->path))
+            good = dr_error(s->diag, f->mark, "%s: it would be written over a picture that is read",
+                            f->what);
+    }
+    return good;
+}
+
 bool dr_session_data(struct dr_session *s, enum dr_graph_mode mode) {
     const struct dr_model *m = s->model;
     const char *const name = mode == DR_MODE_TRAIN ? "train" : "infer";
@@ -115,7 +128,8 @@ bool dr_session_data(struct dr_session *s, enum dr_graph_mode mode) {
         if (!s->eval_data)
             return false;
     }
-    if (!s->data)
+    if (!s->data || !spares_pictures(s, s->data) ||
+        (s->eval_data && !spares_pictures(s, s->eval_data)))
         return false;
     s->batches = dr_dataset_batches(s->data);
     s->total_steps = s->batches;

@@ -486,6 +486,41 @@ static struct dr_source *folders(struct world *w) {
     return s;
 }
 
+/* Also where the pattern goes another way to the picture than the name that is written. */
+Test(files, pictures_are_not_written_over) {
+    static const char model[] =
+        "dagrun: 1\n"
+        "inputs: {image: {shape: [8, 8, 3], dtype: u8}}\n"
+        "data: {batch: 1, train: {image: {files: \"x/../p/*.png\", fit: resize}}}\n"
+        "subgraphs: {n: {nodes: {s: {op: normalize, in: image}, c: {op: conv2d, filters: 3, "
+        "kernel: 1}}}}\n"
+        "train: {losses: {l: {op: mse, in: [n.c, n.s]}}, optimizer: {op: sgd, lr: 0}, steps: 1}\n";
+    static const char *const args[][2] = {
+        {"--save %s/p/a.png", "--save"},
+        {"-o %s/p/./b.png", "-o"},
+        {"--set train.log=p/b.png", "train.log"},
+        {"--set train.save=x/../p/a.png", "train.save"},
+    };
+    copy("rgb.png", "p/a.png");
+    copy("rgb.png", "p/b.png");
+    put("x/y", "", 0);
+    char *yaml = cli_file(folder, "m.yaml", model), line[4096], want[200];
+    for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
+        int n = snprintf(line, sizeof line, args[i][0], folder);
+        snprintf(line + n, sizeof line - (size_t)n, " %s", yaml);
+        struct cli_run r = cli_run(DR_BINARY, line);
+        snprintf(want, sizeof want, "%s: it would be written over a picture that is read",
+                 args[i][1]);
+        cr_expect_eq(r.code, 2, "%s: %d", line, r.code);
+        cr_expect(strstr(r.err, want), "%s: %s", line, r.err);
+        cli_run_free(&r);
+    }
+    struct cli_run r = cli_run(DR_BINARY, yaml);
+    cr_expect_eq(r.code, 0, "%s", r.err); /* the pictures are still there */
+    cli_run_free(&r);
+    free(yaml);
+}
+
 Test(files, folders_are_classes) {
     pixel("train/cat/1.png", 1);
     pixel("train/Dog/1.png", 2);

@@ -158,6 +158,14 @@ Test(safetensors, refusals) {
     refused((struct file){calloc(1, 7), 7}, "7 bytes");
     f.n = 9; /* cut inside the header */
     refused(f, "its header says 2 bytes, the file has 1 left");
+    /* torch.save's files: zip archives, and pickles of before */
+    static const char *const pickles[] = {"PK\3\4\0\0\10\10\0\0\0\0",
+                                          "\x80\2\x8a\nl\xfc\x9c\x46\xf9 j\xa8"};
+    for (size_t i = 0; i < 2; i++) {
+        struct file p = {malloc(12), 12};
+        memcpy(p.at, pickles[i], 12);
+        refused(p, "it is a pickle, as torch.save writes it");
+    }
 }
 
 /* Every cut of a good file, and every byte of it changed: a reason or a good description. */
