@@ -1,12 +1,12 @@
 /* Forward convolutions on a Hopper GPU: random shapes, every row of the tile table that fits each,
  * against the definition in double: main_cuda_conv [SHAPES [SEED [WORK]]] (2000, 1, 400000000
- * multiply-adds at most a shape, fewer under a sanitizer). Each result must be
- * right within roundings, NaN and infinity included, have every output written and nothing beside
- * them, and have the same bits on another number of multiprocessors. Where u8 can be normalized on
- * the way, or 2 x 2 outputs pooled, the bits are those of two launches. `main_cuda_conv noise [RUNS
- * [SEED]]` (1000, 1) repeats each row in each type, on the whole card and on half of it, beside a
- * stream of other kernels that come and go: one hash. Without such a device it says so and exits 77
- * (skipped). */
+ * multiply-adds at most a shape, fewer under a sanitizer). Each result must be right within
+ * roundings, NaN and infinity included, have every output written and nothing beside them, and have
+ * the same bits on another number of multiprocessors. Where u8 can be normalized on the way, or 2 x
+ * 2 outputs pooled, the bits are those of two launches. `main_cuda_conv first ...`: shapes of 1 to
+ * 8 channels alone. `main_cuda_conv noise [RUNS [SEED]]` (1000, 1) repeats each row in each type,
+ * on the whole card and on half of it, beside a stream of other kernels that come and go: one hash.
+ * Without such a device it says so and exits 77 (skipped). */
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/conv_hopper.h"
 #include "kernels/cuda/conv_small.h"
@@ -21,6 +21,7 @@ constexpr int64_t BUFFER = 48 << 20, GUARD = 4096, WORKSPACE = 64 << 20;
 
 uint64_t state;
 int64_t most_work = 400000000;
+bool first_layers; /* shapes of few channels alone */
 int below(int n) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     return (int)(mix(state) % (uint32_t)n);
@@ -35,7 +36,7 @@ dr_conv random_shape(int t) {
         const int form = below(6);
         c.groups = 1;
         c.c = one_of({16, 24, 32, 40, 64, 64, 64, 72, 96, 128, 136, 192, 256});
-        const bool few = below(4) == 0; /* a first layer */
+        const bool few = below(4) == 0 || first_layers;
         c.k = 8 * (1 + below(below(3) ? 20 : 48));
         if (t == DR_TYPE_F32) { /* which copies move in fours */
             c.c += below(4) ? 0 : 4;
@@ -295,7 +296,7 @@ int shape(bench &b, int index, int *plans, unsigned *worst) {
         e.norm_weight = b.vector + 2048, e.norm_bias = b.vector + 2 * 2048;
         e.norm_mean = b.vector + 3 * 2048, e.norm_var = b.vector + 4 * 2048, e.eps = 1e-5f;
     }
-    const int sms = 1 + below(140);
+    const int sms = 1 + below(below(2) ? 140 : 3); /* few: a block has several tiles */
     b.cuda.sms = sms;
     int n, wrong = try_turned(b, c, t, e, worst);
     const dr_conv_tile *const tile = dr_cuda_conv_tiles(&n);
@@ -392,7 +393,8 @@ int noise(bench &b, int runs) {
 
 int main(int argc, char **argv) {
     const bool noisy = argc > 1 && strcmp(argv[1], "noise") == 0;
-    argc -= noisy, argv += noisy;
+    first_layers = argc > 1 && strcmp(argv[1], "first") == 0;
+    argc -= noisy || first_layers, argv += noisy || first_layers;
     const int count = argc > 1 ? atoi(argv[1]) : noisy ? 1000 : 2000;
     setvbuf(stdout, NULL, _IOLBF, 0); /* what is wrong is seen even if the rest is cut off */
     state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
