@@ -77,6 +77,7 @@ void device_thread_begins(void);
 
 struct CUstream_st {
     bool blocking; /* and works in the order of the legacy stream */
+    unsigned rank; /* drawn anew now and then: some streams fall far behind */
     std::deque<emulated::item> items;
     uint64_t given, done;
     emulated::capture *captured;

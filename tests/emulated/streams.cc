@@ -14,10 +14,11 @@ namespace {
 
 /* Never destroyed: the thread outlives main(). */
 std::vector<CUstream_st *> &streams = *new std::vector<CUstream_st *>;
-CUstream_st &legacy = *new CUstream_st{true, {}, 0, 0, NULL, {}};
+CUstream_st &legacy = *new CUstream_st{true, 0, {}, 0, 0, NULL, {}};
 std::condition_variable &given = *new std::condition_variable;
 std::condition_variable &done = *new std::condition_variable;
 bool begun;
+int waiting; /* threads of the host */
 
 /* ---- the device's thread ---- */
 bool can_go_on(const item &i) {
@@ -49,21 +50,22 @@ bool step(replay &r) {
 }
 void serve() {
     device_thread_begins();
-    CUstream_st *now = NULL;
     std::unique_lock<std::mutex> l(lock);
     for (;;) {
-        std::vector<CUstream_st *> ready;
+        CUstream_st *now = NULL; /* of those that can go on the one of the highest rank */
+        const bool anew = draw(32) == 0;
         for (CUstream_st *const s : streams) {
-            if (!s->items.empty() && can_go_on(s->items.front())) {
-                ready.push_back(s);
+            s->rank = anew ? draw(1 << 16) : s->rank;
+            if (!s->items.empty() && can_go_on(s->items.front()) && (!now || s->rank > now->rank)) {
+                now = s;
             }
         }
-        if (ready.empty()) {
+        if (!now) {
             given.wait(l);
+            if (draw(2)) { /* a slow device: the host goes on until it waits, or for a while */
+                given.wait_for(l, std::chrono::microseconds(200), [] { return waiting > 0; });
+            }
             continue;
-        }
-        if (std::find(ready.begin(), ready.end(), now) == ready.end() || draw(4) == 0) {
-            now = ready[draw((unsigned)ready.size())];
         }
         item &i = now->items.front();
         l.unlock();
@@ -92,13 +94,20 @@ void in_child() {
     new (&given) std::condition_variable;
     new (&done) std::condition_variable;
     begun = false;
+    waiting = 0;
 }
 CUstream_st *queue_of(CUstream_st *s) {
     return s->blocking ? &legacy : s;
 }
+template <class F> void wait_until(std::unique_lock<std::mutex> &l, F holds) {
+    waiting++;
+    given.notify_one();
+    done.wait(l, holds);
+    waiting--;
+}
 void wait_for(std::unique_lock<std::mutex> &l, const CUstream_st *s) {
     const uint64_t number = s->given;
-    done.wait(l, [=] { return s->done >= number; });
+    wait_until(l, [=] { return s->done >= number; });
 }
 cudaError_t of_event(cudaEvent_t e) {
     if (e->captured) {
@@ -183,7 +192,7 @@ cudaError_t cudaDeviceSynchronize(void) {
 /* ---- streams ---- */
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) {
     const std::lock_guard<std::mutex> l(lock);
-    *s = new CUstream_st{(flags & cudaStreamNonBlocking) == 0, {}, 0, 0, NULL, {}};
+    *s = new CUstream_st{(flags & cudaStreamNonBlocking) == 0, 0, {}, 0, 0, NULL, {}};
     streams.push_back(*s);
     return cudaSuccess;
 }
@@ -270,7 +279,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     }
     const std::shared_ptr<moment> m = e->m;
     const uint64_t number = m->asked;
-    done.wait(l, [=] { return m->happened >= number; });
+    wait_until(l, [=] { return m->happened >= number; });
     return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
