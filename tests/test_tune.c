@@ -1,5 +1,6 @@
 /* Which kernel computes a convolution on a GPU, as plans say it, and what --tune changes; nothing
  * here needs a GPU. */
+#include "kernels/cuda/conv_f32_tile.h"
 #include "kernels/cuda/conv_table.h"
 #include "kernels/cuda/conv_way.h"
 #include "scheduler/checkpoint.h"
@@ -145,7 +146,7 @@ Test(tune, what_no_row_computes_is_generic) {
         const char *name;
     } cases[] = {
         {DR_TYPE_F32, 0, true, false, 64, 1, "im2win tf32 mma"},
-        {DR_TYPE_F32, 0, false, true, 64, 1, "im2win f32 128x64"},
+        {DR_TYPE_F32, 0, false, true, 64, 1, "im2win f32 128x64 spread"},
         {DR_TYPE_F16, 0, false, false, 64, 1, "im2win fp16 mma"},
         {DR_TYPE_BF16, 2, false, true, 64, 1, "im2win bf16 mma"}, /* tanh */
         {DR_TYPE_F16, 0, false, true, 64, 64, "im2win fp16 depthwise"},
@@ -161,7 +162,11 @@ Test(tune, what_no_row_computes_is_generic) {
         c.groups = cases[i].groups;
         on.hopper = cases[i].hopper;
         on.tf32 = cases[i].tf32;
-        cr_expect_eq(dr_cuda_conv_ways(&c, (enum dr_type)cases[i].t, cases[i].act, &on, way), 1);
+        const int n = dr_cuda_conv_ways(&c, (enum dr_type)cases[i].t, cases[i].act, &on, way);
+        int tiles;
+        dr_f32_tiles(&tiles);
+        cr_expect_eq(n, cases[i].t == DR_TYPE_F32 && !cases[i].tf32 ? tiles : 1);
+        cr_expect_eq(way[0].way, DR_CONV_GENERIC);
         cr_expect_str_eq(way[0].name, cases[i].name);
         cr_expect_eq(way[0].workspace_bytes, 0);
     }
@@ -195,9 +200,66 @@ Test(tune, data_gradients_are_turned) {
     cr_expect_eq(dr_cuda_conv_turned_bytes(&nine, DR_TYPE_F16), 64 * 3 * 3 * 64 * 2);
     struct dr_conv_way way[DR_CONV_WAYS];
     cr_expect_eq(dr_cuda_conv_back_ways(&nine, DR_TYPE_F16, 2, &card, way), 1); /* tanh */
-    cr_expect_eq(dr_cuda_conv_back_ways(&nine, DR_TYPE_F32, 0,
-                                        &(struct dr_conv_card){90, 132, true, false}, way),
-                 1);
+}
+
+/* In fp32 on CUDA cores: the kernels' own choice first, then each other tile once, the cheaper ones
+ * before. */
+Test(tune, tiles_of_fp32_are_ways) {
+    const struct dr_conv_card on = {.arch = 90, .sms = 132, .hopper = true};
+    for (int i = 0; i < 2 * LAYERS; i++) {
+        const struct dr_conv c = conv_of(&layers[i / 2]);
+        struct dr_conv_way way[DR_CONV_WAYS];
+        int tiles;
+        const struct dr_f32_tile *const tile = dr_f32_tiles(&tiles);
+        const int n =
+            (i % 2 ? dr_cuda_conv_back_ways : dr_cuda_conv_ways)(&c, DR_TYPE_F32, 2, &on, way);
+        cr_assert_eq(n, tiles);
+        cr_expect_eq(way[0].way, DR_CONV_GENERIC);
+        for (int k = 0; k < n; k++) {
+            const int row = way[k].way - DR_CONV_F32_TILE;
+            cr_expect_eq(way[k].workspace_bytes, 0);
+            cr_expect_eq(strncmp(way[k].name, "im2win f32 ", 11), 0, "%s", way[k].name);
+            cr_expect(k == 0 ||
+                      (row >= 0 && row < tiles && !strcmp(way[k].name + 11, tile[row].name)));
+            cr_expect(k < 2 || way[k].us >= way[k - 1].us);
+            for (int other = 0; other < k; other++) {
+                cr_expect_str_neq(way[k].name, way[other].name);
+            }
+        }
+    }
+    struct dr_conv few = conv_of(&layers[4]);
+    struct dr_conv_way way[DR_CONV_WAYS];
+    few.groups = few.c;
+    cr_expect_eq(dr_cuda_conv_ways(&few, DR_TYPE_F32, 0, &on, way), 1); /* depthwise */
+    cr_expect_eq(dr_cuda_conv_back_ways(&few, DR_TYPE_F32, 0, &on, way), 1);
+}
+
+/* As measured on an H200 at batch 128. */
+Test(tune, tiles_of_fp32_that_were_the_fastest) {
+    static const struct {
+        const char *layer, *tile, *back; /* back: of the data gradient */
+    } want[] = {{"conv1", "128x96 spread", NULL},  {"conv3", "128x64 spread", NULL},
+                {"conv4", "128x64", NULL},         {"conv5", "128x64 spread", NULL},
+                {"conv6", "128x64 spread", NULL},  {"conv7", "128x64", NULL},
+                {"conv8", "128x128 spread", NULL}, {"conv9", "128x64 spread", "128x64"},
+                {"conv10", "128x64 spread", NULL}, {"conv11", "128x64 spread", NULL},
+                {"conv12", "128x128 spread", NULL}};
+    const struct dr_conv_card on = {.arch = 90, .sms = 132, .hopper = true};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        for (int k = 0; k < LAYERS; k++) {
+            if (strcmp(layers[k].name, want[i].layer)) {
+                continue;
+            }
+            const struct dr_conv c = conv_of(&layers[k]);
+            const struct dr_conv_way w = dr_cuda_conv_generic_way(&c, DR_TYPE_F32, DR_CONV_FPROP,
+                                                                  &on),
+                                     b = dr_cuda_conv_generic_way(&c, DR_TYPE_F32, DR_CONV_DGRAD,
+                                                                  &on);
+            cr_expect_str_eq(w.name + strlen("im2win f32 "), want[i].tile, "%s", want[i].layer);
+            cr_expect(!want[i].back || !strcmp(b.name + strlen("im2win f32 "), want[i].back));
+            cr_expect(!strstr(b.name, "spread"));
+        }
+    }
 }
 
 /* 54 x 54 outputs of 64 filters; dgrad: 56 x 56 of 96 channels. */
@@ -207,7 +269,7 @@ Test(tune, generic_kernels_have_names) {
     const struct dr_conv c = conv_of(&l);
     struct dr_conv_card on = card;
     static const char *const want[2][3] = {
-        {"im2win f32 128x64", "im2win f32 128x96", "im2win f32"},
+        {"im2win f32 128x64 spread", "im2win f32 128x96", "im2win f32"},
         {"im2win tf32 mma", "im2win tf32 mma", "im2win tf32 mma"}};
     for (int i = 0; i < 6; i++) {
         on.tf32 = i / 3;

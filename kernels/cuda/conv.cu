@@ -95,16 +95,17 @@ bool few(const corr &p) {
     return p.groups > 1 && p.c <= 8 && p.k <= 8 && p.c * p.k <= 32;
 }
 
-/* Whichever of the tiled kernels computes in t; *fits is false where it has no tile for p. */
-int launch_corr(const corr &p, enum dr_type t, const void *x, const void *w, void *y, bool *fits,
-                const dr_cuda *cuda) {
+/* Whichever of the tiled kernels computes in t; *fits is false where it has no tile for p. row: of
+ * fp32's tiles, or -1. */
+int launch_corr(const corr &p, enum dr_type t, int row, const void *x, const void *w, void *y,
+                bool *fits, const dr_cuda *cuda) {
     if (few(p)) {
         const int err = corr_few(p, t, x, w, y, fits, cuda->stream);
         if (err || *fits) {
             return err;
         }
     }
-    return t == DR_TYPE_F32 && !cuda->tf32 ? corr_f32(p, (const float *)x, (const float *)w,
+    return t == DR_TYPE_F32 && !cuda->tf32 ? corr_f32(p, row, (const float *)x, (const float *)w,
                                                       (float *)y, fits, cuda->sms, cuda->stream)
                                            : corr_mma(p, t, x, w, y, fits, cuda->stream);
 }
@@ -162,15 +163,23 @@ corr fprop_corr(const dr_conv *c, const dr_epilogue &e) {
 
 using namespace dr;
 
-extern "C" int dr_cuda_conv_generic(const struct dr_conv *c, enum dr_type t, const void *x,
-                                    const void *w, const struct dr_epilogue *e, void *y,
-                                    const struct dr_cuda *cuda) {
+static int fprop(const struct dr_conv *c, enum dr_type t, int row, const void *x, const void *w,
+                 const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda) {
     int err = cudaSuccess;
     bool fits = small(c);
     if (fits) {
-        err = launch_corr(fprop_corr(c, *e), t, x, w, y, &fits, cuda);
+        err = launch_corr(fprop_corr(c, *e), t, row, x, w, y, &fits, cuda);
     }
     return fits || err ? err : launch_direct(c, false, t, x, w, *e, y, cuda->stream);
+}
+extern "C" int dr_cuda_conv_generic(const struct dr_conv *c, enum dr_type t, const void *x,
+                                    const void *w, const struct dr_epilogue *e, void *y,
+                                    const struct dr_cuda *cuda) {
+    return fprop(c, t, -1, x, w, e, y, cuda);
+}
+extern "C" int dr_cuda_conv_f32(const struct dr_conv *c, int row, const void *x, const void *w,
+                                const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda) {
+    return fprop(c, DR_TYPE_F32, row, x, w, e, y, cuda);
 }
 
 /* One phase of dx: rows fy, fy + sh, ... and columns fx, fx + sw, ... */
@@ -192,17 +201,26 @@ static corr dgrad_phase(const struct dr_conv *c, const dr_epilogue &e, int64_t f
     return p;
 }
 
-extern "C" int dr_cuda_conv_transpose(const struct dr_conv *c, enum dr_type t, const void *dy,
-                                      const void *w, const struct dr_epilogue *e, void *dx,
-                                      const struct dr_cuda *cuda) {
+static int dgrad(const struct dr_conv *c, enum dr_type t, int row, const void *dy, const void *w,
+                 const struct dr_epilogue *e, void *dx, const struct dr_cuda *cuda) {
     bool fits = small(c) && c->sh * c->sw <= 64;
     int err = cudaSuccess;
     for (int64_t fy = 0; fy < c->sh && fy < c->h && fits && !err; fy++) {
         for (int64_t fx = 0; fx < c->sw && fx < c->w && fits && !err; fx++) {
-            err = launch_corr(dgrad_phase(c, *e, fy, fx), t, dy, w, dx, &fits, cuda);
+            err = launch_corr(dgrad_phase(c, *e, fy, fx), t, row, dy, w, dx, &fits, cuda);
         }
     }
     return fits || err ? err : launch_direct(c, true, t, dy, w, *e, dx, cuda->stream);
+}
+extern "C" int dr_cuda_conv_transpose(const struct dr_conv *c, enum dr_type t, const void *dy,
+                                      const void *w, const struct dr_epilogue *e, void *dx,
+                                      const struct dr_cuda *cuda) {
+    return dgrad(c, t, -1, dy, w, e, dx, cuda);
+}
+extern "C" int dr_cuda_conv_f32_back(const struct dr_conv *c, int row, const void *dy,
+                                     const void *w, const struct dr_epilogue *e, void *dx,
+                                     const struct dr_cuda *cuda) {
+    return dgrad(c, DR_TYPE_F32, row, dy, w, e, dx, cuda);
 }
 
 extern "C" int dr_cuda_conv_dgrad(const struct dr_conv *c, enum dr_type t, const void *dy,

@@ -51,6 +51,10 @@ int dr_cuda_conv_pool(const struct dr_conv *c, enum dr_type t, int way, const vo
 /* The same by the kernels for every shape and card. */
 int dr_cuda_conv_generic(const struct dr_conv *c, enum dr_type t, const void *x, const void *w,
                          const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda);
+/* The same in fp32 (tf32 is not set) by a row of conv_f32_tile.h, if it has few enough blocks: the
+ * bits of dr_cuda_conv_generic. */
+int dr_cuda_conv_f32(const struct dr_conv *c, int row, const void *x, const void *w,
+                     const struct dr_epilogue *e, void *y, const struct dr_cuda *cuda);
 /* dx = epilogue(dgrad(dy, w)), the transposed convolution, in one of the ways that conv_way.h
  * lists; its columns are x's channels. */
 int dr_cuda_conv_back(const struct dr_conv *c, enum dr_type t, int way, const void *dy,
@@ -61,6 +65,8 @@ int dr_cuda_conv_dgrad(const struct dr_conv *c, enum dr_type t, const void *dy, 
                        void *dx, const struct dr_cuda *cuda);
 int dr_cuda_conv_transpose(const struct dr_conv *c, enum dr_type t, const void *dy, const void *w,
                            const struct dr_epilogue *e, void *dx, const struct dr_cuda *cuda);
+int dr_cuda_conv_f32_back(const struct dr_conv *c, int row, const void *dy, const void *w,
+                          const struct dr_epilogue *e, void *dx, const struct dr_cuda *cuda);
 /* Partial sums over chunks of pixels, then added in index order. Chunks are cut by the shape alone:
  * the fewest that leave at most a sixth of the waves of blocks idle (256 blocks of 128 filters by
  * 128 window positions, more of smaller ones), of 128 to 65536 pixels. Workspace in bytes; with one

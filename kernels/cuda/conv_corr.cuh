@@ -80,8 +80,9 @@ __device__ __forceinline__ int64_t pixel_of(const corr &p, int64_t image, int oy
 /* A forward convolution of at most TAPS taps along each axis. */
 corr fprop_corr(const dr_conv *c, const dr_epilogue &e);
 
-/* *fits is false, and nothing was launched, where the tile does not fit in shared memory. */
-int corr_f32(const corr &p, const float *x, const float *w, float *y, bool *fits, int sms,
+/* *fits is false, and nothing was launched, where the tile does not fit in shared memory. row: of
+ * conv_f32_tile.h; -1: the one for the shape. */
+int corr_f32(const corr &p, int row, const float *x, const float *w, float *y, bool *fits, int sms,
              cudaStream_t s);
 /* In fp16, bf16, or (fp32 in memory) tf32. */
 int corr_mma(const corr &p, enum dr_type t, const void *x, const void *w, void *y, bool *fits,

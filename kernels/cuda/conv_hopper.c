@@ -346,8 +346,9 @@ int dr_cuda_conv_fprop(const struct dr_conv *c, enum dr_type t, int way, const v
                        const void *w, const struct dr_epilogue *e, void *y, void *workspace,
                        const struct dr_cuda *cuda) {
     const int i = way - DR_CONV_FIRST_TILE;
-    return way == DR_CONV_GENERIC ? dr_cuda_conv_generic(c, t, x, w, e, y, cuda)
-                                  : run_row(c, t, i / 2, i % 2, x, w, e, y, workspace, cuda);
+    return way == DR_CONV_GENERIC    ? dr_cuda_conv_generic(c, t, x, w, e, y, cuda)
+           : way >= DR_CONV_F32_TILE ? dr_cuda_conv_f32(c, way - DR_CONV_F32_TILE, x, w, e, y, cuda)
+                                     : run_row(c, t, i / 2, i % 2, x, w, e, y, workspace, cuda);
 }
 
 int dr_cuda_conv_pool(const struct dr_conv *c, enum dr_type t, int way, const void *x,
@@ -381,6 +382,9 @@ int dr_cuda_conv_back(const struct dr_conv *c, enum dr_type t, int way, const vo
     const int i = way - DR_CONV_FIRST_TILE;
     if (way == DR_CONV_GENERIC) {
         return dr_cuda_conv_transpose(c, t, dy, w, e, dx, cuda);
+    }
+    if (way >= DR_CONV_F32_TILE) {
+        return dr_cuda_conv_f32_back(c, way - DR_CONV_F32_TILE, dy, w, e, dx, cuda);
     }
     const int err = dr_cuda_conv_turn(c, t, w, workspace, cuda->stream);
     void *const rest = (char *)workspace + dr_cuda_conv_turned_bytes(c, t);

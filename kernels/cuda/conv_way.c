@@ -43,26 +43,67 @@ static double generic_us(const struct dr_conv *c, enum dr_type t, enum dr_conv_p
 }
 
 /* dgrad of a stride is a correlation for each of its phases; the first is the largest. */
-static const char *f32_tile(const struct dr_conv *c, enum dr_conv_pass pass,
-                            const struct dr_conv_card *card) {
+static struct dr_f32_problem f32_problem(const struct dr_conv *c, enum dr_conv_pass pass) {
     const bool back = pass == DR_CONV_DGRAD;
     const int64_t h = back ? (c->h + c->sh - 1) / c->sh : c->ho;
     const int64_t w = back ? (c->w + c->sw - 1) / c->sw : c->wo;
-    struct dr_f32_tile tile;
-    dr_f32_tile_of(c->n * h * w, (back ? c->c : c->k) / c->groups, c->groups, sms_of(card), &tile);
-    return tile.name;
+    return (struct dr_f32_problem){.pixels = c->n * h * w,
+                                   .c = (back ? c->k : c->c) / c->groups,
+                                   .k = (back ? c->c : c->k) / c->groups,
+                                   .groups = c->groups,
+                                   .taps = c->kh * c->kw,
+                                   .forward = !back,
+                                   .strided = c->sh > 1 || c->sw > 1};
+}
+static bool on_cuda_cores(const struct dr_conv *c, enum dr_type t, enum dr_conv_pass pass,
+                          const struct dr_conv_card *card) {
+    return t == DR_TYPE_F32 && !card->tf32 && pass != DR_CONV_WGRAD && !dr_cuda_conv_few(c);
 }
 
 struct dr_conv_way dr_cuda_conv_generic_way(const struct dr_conv *c, enum dr_type t,
                                             enum dr_conv_pass pass,
                                             const struct dr_conv_card *card) {
     struct dr_conv_way w = {.way = DR_CONV_GENERIC, .reason = "right for every shape and card"};
-    const bool tiles =
-        t == DR_TYPE_F32 && !card->tf32 && pass != DR_CONV_WGRAD && !dr_cuda_conv_few(c);
-    snprintf(w.name, sizeof w.name, "%s%s%s", dr_cuda_conv_name(c, t, card->tf32), tiles ? " " : "",
-             tiles ? f32_tile(c, pass, card) : "");
+    const char *tile = "";
+    if (on_cuda_cores(c, t, pass, card)) {
+        const struct dr_f32_problem p = f32_problem(c, pass);
+        int rows;
+        tile = dr_f32_tiles(&rows)[dr_f32_tile_of(&p, sms_of(card))].name;
+    }
+    snprintf(w.name, sizeof w.name, "%s%s%s", dr_cuda_conv_name(c, t, card->tf32), *tile ? " " : "",
+             tile);
     w.us = generic_us(c, t, pass, card);
     return w;
+}
+
+/* Ties keep the table's order, whatever qsort does. */
+static int cheaper(const void *a, const void *b) {
+    const struct dr_conv_way *x = a, *y = b;
+    return x->us < y->us ? -1 : x->us > y->us ? 1 : x->way - y->way;
+}
+
+/* The tiles of fp32 that way[n - 1], the generic kernels, would not take. */
+static void by_f32_tiles(const struct dr_conv *c, enum dr_type t, enum dr_conv_pass pass,
+                         const struct dr_conv_card *card, struct dr_conv_way *way, int *n) {
+    const struct dr_f32_problem p = f32_problem(c, pass);
+    const double us = way[*n - 1].us;
+    int rows;
+    const struct dr_f32_tile *const row = dr_f32_tiles(&rows);
+    if (!on_cuda_cores(c, t, pass, card)) {
+        return;
+    }
+    const int first = *n, best = dr_f32_tile_of(&p, sms_of(card));
+    for (int i = 0; i < rows; i++) {
+        if (i != best) {
+            struct dr_conv_way *w = &way[(*n)++];
+            *w = (struct dr_conv_way){.way = DR_CONV_F32_TILE + i,
+                                      .reason = "another tile, the same bits",
+                                      .us = us * dr_f32_work(&p, &row[i], sms_of(card)) /
+                                            dr_f32_work(&p, &row[best], sms_of(card))};
+            snprintf(w->name, sizeof w->name, "%s %s", dr_cuda_conv_name(c, t, false), row[i].name);
+        }
+    }
+    qsort(way + first, (size_t)(*n - first), sizeof *way, cheaper);
 }
 
 static void by_rows(const struct dr_conv *c, enum dr_type t, const char *form,
@@ -88,12 +129,6 @@ static void by_rows(const struct dr_conv *c, enum dr_type t, const char *form,
     }
 }
 
-/* Ties keep the table's order, whatever qsort does. */
-static int cheaper(const void *a, const void *b) {
-    const struct dr_conv_way *x = a, *y = b;
-    return x->us < y->us ? -1 : x->us > y->us ? 1 : x->way - y->way;
-}
-
 int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
                       const struct dr_conv_card *card, struct dr_conv_way *way) {
     int n = 0;
@@ -102,6 +137,7 @@ int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
     }
     qsort(way, (size_t)n, sizeof *way, cheaper);
     way[n++] = dr_cuda_conv_generic_way(c, t, DR_CONV_FPROP, card);
+    by_f32_tiles(c, t, DR_CONV_FPROP, card, way, &n);
     return n;
 }
 
@@ -180,6 +216,7 @@ int dr_cuda_conv_back_ways(const struct dr_conv *c, enum dr_type t, int act,
         way[0] = first;
     }
     n++;
+    by_f32_tiles(c, t, DR_CONV_DGRAD, card, way, &n);
     return n;
 }
 
@@ -234,6 +271,10 @@ uint64_t dr_cuda_conv_ways_hash(void) {
                  (int)row[i].kernel, row[i].columns, row[i].groups, row[i].pixels, row[i].three,
                  row[i].split, row[i].parts);
         h = mixed(h, text);
+    }
+    const struct dr_f32_tile *const tile = dr_f32_tiles(&rows);
+    for (int i = 0; i < rows; i++) {
+        h = mixed(mixed(h, "\n"), tile[i].name);
     }
     return h;
 }

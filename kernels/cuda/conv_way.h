@@ -23,8 +23,10 @@ struct dr_conv_card {
 
 /* Numbers of ways, for launches. */
 enum {
-    DR_CONV_GENERIC,   /* conv.cu: right for every shape, on every card */
-    DR_CONV_FIRST_TILE /* row i of the tile table: + 2 * i, + 1 if tiles are consecutive outputs */
+    DR_CONV_GENERIC,    /* conv.cu: right for every shape, on every card */
+    DR_CONV_FIRST_TILE, /* row i of the tile table: + 2 * i, + 1 if tiles are consecutive outputs */
+    DR_CONV_F32_TILE = 1000 /* fp32 on CUDA cores: row i of conv_f32_tile.h, which the generic
+                               kernels would not take: + i */
 };
 enum dr_conv_pass { DR_CONV_FPROP, DR_CONV_DGRAD, DR_CONV_WGRAD };
 enum { DR_CONV_WAYS = 48 };
@@ -43,8 +45,8 @@ static inline bool dr_cuda_conv_hopper_acts(int act) {
 }
 
 /* Fills way[DR_CONV_WAYS] and returns how many there are, at least 1. The first is the cost model's
- * choice; the others follow by what it expects, the generic kernels last. `act`: of the epilogue.
- */
+ * choice; the others follow by what it expects, the generic kernels last, or, in fp32 on CUDA
+ * cores, first. `act`: of the epilogue. */
 int dr_cuda_conv_ways(const struct dr_conv *c, enum dr_type t, int act,
                       const struct dr_conv_card *card, struct dr_conv_way *way);
 /* The way that can store the largest of each 2 x 2 outputs alone; false unless it is the model's

@@ -71,6 +71,17 @@ static __device__ __forceinline__ void copy_async(uint32_t to, const float *from
                  "n"(BYTES), "r"(inside ? BYTES : 0)
                  : "memory");
 }
+/* The same, zeros where any bit of `outside` is set. */
+template <int BYTES>
+static __device__ __forceinline__ void copy_async_unless(uint32_t outside, uint32_t to,
+                                                         const float *from, int offset) {
+    uint64_t address;
+    asm("mad.wide.s32 %0, %1, 4, %2;" : "=l"(address) : "r"(offset), "l"(from));
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %3, 0;\n"
+                 "cp.async.ca.shared.global [%0], [%1], %2, p;}" ::"r"(to),
+                 "l"(address), "n"(BYTES), "r"(outside)
+                 : "memory");
+}
 /* 16 bytes past the first cache: `bytes` from `from` (more is not read), then zeros. */
 static __device__ __forceinline__ void copy_async_part(uint32_t to, const void *from, int bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
