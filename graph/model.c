@@ -104,7 +104,7 @@ static void check_best(struct dr_load *l) {
         return;
     }
     if (!l->m->eval.present) {
-        dr_error(l->d, l->best, "train.save: best: needs `eval:`, which measures it");
+        dr_error(l->d, l->m->train.best_mark, "train.save: best: needs `eval:`, which measures it");
         return;
     }
     const char **names = DR_NEW_N(l->a, const char *, (size_t)n + 1);
@@ -115,8 +115,8 @@ static void check_best(struct dr_load *l) {
             return;
         }
     }
-    dr_error(l->d, l->best, "train.save: best: there is no metric or loss '%s'%s", best,
-             dr_load_suggest(l, best, names, n));
+    dr_error(l->d, l->m->train.best_mark, "train.save: best: there is no metric or loss '%s'%s",
+             best, dr_load_suggest(l, best, names, n));
 }
 
 static void read_sections(struct dr_load *l, const struct dr_yaml *root) {

@@ -147,7 +147,7 @@ struct dr_model {
         int64_t steps, epochs;              /* one of them is > 0 */
         double clip_norm;                   /* 0: none */
         const char *save, *save_best, *log; /* resolved paths, metric's name; NULL */
-        struct dr_mark mark;
+        struct dr_mark mark, best_mark;
     } train;
     struct {
         bool present;

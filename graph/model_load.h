@@ -126,7 +126,6 @@ struct dr_load {
     struct dr_map *reading_by_key, *decl_by_name;
     DR_VEC(struct dr_kept) kept;
     DR_VEC(struct dr_ref *) output_in; /* by output */
-    struct dr_mark best;               /* of train.save.best */
     uint32_t errors_before;
     uint64_t expansion;
     bool too_large;

@@ -214,7 +214,7 @@ static void read_save(struct dr_load *l, const struct dr_yaml *y, const char **b
         file = dr_yaml_get(y, "file");
         const struct dr_yaml *b = dr_yaml_get(y, "best");
         if (b && dr_scalar_text(l->d, b, "train.save: best", best)) {
-            l->best = b->mark;
+            l->m->train.best_mark = b->mark;
         }
         if (!file) {
             dr_error(l->d, y->mark, "train.save: 'file' is missing");

@@ -42,6 +42,18 @@ static uint32_t sums(const struct dr_graph *g, uint32_t term) {
     return (uint32_t)(g->value.at[g->term.at[term].partial].bytes / (int64_t)sizeof(double));
 }
 
+/* What `best:` compares: "acc (accuracy)". A name alone may stand for another op, where less is
+ * better. NULL: there is no `best:`. */
+static const char *best_of(const struct dr_session *s) {
+    const struct dr_model *m = s->model;
+    for (uint32_t i = 0; m->train.save_best && i < m->loss.n + m->metric.n; i++) {
+        const struct dr_loss *t = i < m->loss.n ? &m->loss.at[i] : &m->metric.at[i - m->loss.n];
+        if (!strcmp(t->name, m->train.save_best))
+            return dr_printf(s->arena, "%s (%s)", t->name, t->op->name);
+    }
+    return NULL;
+}
+
 static void note_position(struct dr_session *s, notes *n, const struct dr_results *r, double best) {
     const struct dr_graph *g = s->main.graph;
     note_number(s, n, DR_NOTE_STEP, (long long)r->steps);
@@ -51,6 +63,8 @@ static void note_position(struct dr_session *s, notes *n, const struct dr_result
     note_number(s, n, "dagrun.batches", (long long)s->batches);
     note(s, n, "dagrun.kernels", dr_checkpoint_kernels(s));
     note(s, n, "dagrun.best", exact(s, best));
+    if (best_of(s))
+        note(s, n, "dagrun.best_of", best_of(s));
     note_number(s, n, "dagrun.epoch_steps", (long long)r->train.steps);
     for (uint32_t i = 0; i < g->term.n; i++) {
         struct dr_text t = {.arena = s->arena};
@@ -224,6 +238,31 @@ static bool check_sums(struct dr_session *s) {
     return good;
 }
 
+/* A checkpoint of an older dagrun does not say; most runs go on as they began. */
+static bool best_fits(const struct dr_session *s) {
+    const char *was = dr_safetensors_note(s->checkpoint, "dagrun.best_of"), *is = best_of(s);
+    return is && (!was || !strcmp(was, is));
+}
+
+/* After check_sums. */
+static void check_best(struct dr_session *s) {
+    const char *was = dr_safetensors_note(s->checkpoint, "dagrun.best_of"), *is = best_of(s);
+    const char *text = dr_safetensors_note(s->checkpoint, "dagrun.best");
+    const struct dr_mark mark = s->model->train.best_mark;
+    double best = (double)NAN;
+    if (!is || !text || !reals(text, &best, 1) || isnan(best))
+        return; /* nothing to compare */
+    if (!was)
+        dr_warn(s->diag, mark,
+                "--resume %s: it does not say what its best value, %g, is of: it is taken for one "
+                "of %s",
+                s->resume, best, is);
+    else if (!best_fits(s))
+        dr_warn(s->diag, mark,
+                "--resume %s: its best value is of %s: the best of %s is looked for afresh",
+                s->resume, was, is);
+}
+
 static bool check_position(struct dr_session *s) {
     const char *seed = dr_safetensors_note(s->checkpoint, "dagrun.seed");
     const char *kernels = dr_safetensors_note(s->checkpoint, "dagrun.kernels");
@@ -247,6 +286,7 @@ static bool check_position(struct dr_session *s) {
                 "--resume %s: other kernels are chosen now: the run will go on, but not with the "
                 "bits of an unbroken one",
                 s->resume);
+    check_best(s);
     return true;
 }
 
@@ -266,7 +306,7 @@ void dr_checkpoint_restore(const struct dr_session *s, struct dr_tally *t, doubl
     if (!s->checkpoint)
         return;
     const char *text = dr_safetensors_note(s->checkpoint, "dagrun.best");
-    if (text)
+    if (text && best_fits(s))
         reals(text, best, 1);
     text = dr_safetensors_note(s->checkpoint, "dagrun.epoch_steps");
     dr_parse_int(text, &t->steps);

@@ -365,6 +365,114 @@ Test(checkpoint, best_is_what_the_log_says) {
     cli_place_remove(&p);
 }
 
+/* The note of a checkpoint; in the arena, or NULL. */
+static const char *note_of(struct dr_arena *a, const char *path, const char *key) {
+    struct dr_safetensors f;
+    char why[256];
+    cr_assert(dr_safetensors_open(a, path, &f, why, sizeof why), "%s: %s", path, why);
+    const char *text = dr_safetensors_note(&f, key);
+    text = text ? dr_strdup(a, text) : NULL;
+    dr_safetensors_close(&f);
+    return text;
+}
+
+/* Least or largest of a column of the log, of the lines that have it. */
+static double column(const char *path, int at, bool largest) {
+    size_t n;
+    char *text = slurp(path, &n), *rest = text, *row;
+    double best = largest ? -HUGE_VAL : HUGE_VAL;
+    strsep(&rest, "\n");
+    while ((row = strsep(&rest, "\n")) && *row) {
+        const char *field = NULL;
+        for (int i = 0; i <= at; i++)
+            field = strsep(&row, ",");
+        if (field && *field)
+            best = largest ? fmax(best, strtod(field, NULL)) : fmin(best, strtod(field, NULL));
+    }
+    free(text);
+    return best;
+}
+
+/* Accuracies up to step 10 are below 0.5, cross-entropies above 1: by the number alone no
+ * cross-entropy would be better. */
+Test(checkpoint, a_best_value_is_of_its_metric) {
+    struct cli_place p = cli_place_create();
+    struct dr_arena *a = dr_arena_create();
+    PATH(whole);
+    PATH(half);
+    PATH(unnamed);
+    static const char *const rate = "train.optimizer={op: sgd, lr: 0.001, momentum: 0.9}",
+                             *const every = "eval.every=5 steps";
+    static const char *const acc = "train.save={file: first, best: acc}";
+    const struct job all = {.yaml = p.yaml, .sets = {acc, rate, every}, .save = whole};
+    const struct job ten = {.yaml = p.yaml, .sets = {acc, rate, every}, .save = half, .steps = 10};
+    cr_assert(run(&all).code == 0 && run(&ten).code == 0);
+    cr_expect_str_eq(note_of(a, half, "dagrun.best_of"), "acc (accuracy)");
+    cr_expect_lt(strtod(note_of(a, half, "dagrun.best"), NULL), 0.5);
+    size_t n;
+    char *bytes = slurp(half, &n), *at = memmem(bytes, n, "dagrun.best_of", 14);
+    cr_assert(at);
+    memcpy(at, "dagrun.nothing", 14); /* as written before there were names */
+    cr_assert_eq(dr_write_file(unnamed, bytes, n), 0);
+    free(bytes);
+    static const struct {
+        const char *save, *metrics, *says, *of; /* says NULL: nothing */
+        bool unnamed, afresh, largest;
+        int column; /* of the log: step,epoch,lr,ce,eval.ce,acc */
+    } cases[] = {
+        {"{file: b, best: acc}", "{op: accuracy, in: [net.logits, label]}", NULL, "acc (accuracy)",
+         false, false, true, 5},
+        {"{file: b, best: acc}", "{op: accuracy, in: [net.logits, label]}",
+         ":1:28: warning: --resume %s: it does not say what its best value, %g, is of: it is taken "
+         "for one of acc (accuracy)",
+         "acc (accuracy)", true, false, true, 5},
+        {"{file: b, best: ce}", "{op: accuracy, in: [net.logits, label]}",
+         ":1:28: warning: --resume %s: its best value is of acc (accuracy): the best of ce "
+         "(cross_entropy) is looked for afresh",
+         "ce (cross_entropy)", false, true, false, 4},
+        {"{file: b, best: acc}", "{op: pixel_accuracy, in: [net.logits, label]}",
+         ":1:28: warning: --resume %s: its best value is of acc (accuracy): the best of acc "
+         "(pixel_accuracy) is looked for afresh",
+         "acc (pixel_accuracy)", false, true, true, 5},
+        {"b", "{op: accuracy, in: [net.logits, label]}", NULL, NULL, false, true, true, -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        PATH(rest);
+        PATH(log);
+        const struct job j = {.yaml = p.yaml,
+                              .sets = {dr_printf(a, "train.save=%s", cases[i].save),
+                                       dr_printf(a, "eval.metrics.acc=%s", cases[i].metrics),
+                                       dr_printf(a, "train.log=%s", log), rate, every},
+                              .resume = cases[i].unnamed ? unnamed : half,
+                              .save = rest};
+        remove(log);
+        const struct done d = run(&j);
+        cr_assert_eq(d.code, 0, "%s", d.said);
+        const double old = strtod(note_of(a, half, "dagrun.best"), NULL);
+        const char *of = note_of(a, rest, "dagrun.best_of");
+        const double best = strtod(note_of(a, rest, "dagrun.best"), NULL);
+        if (cases[i].says) {
+            char says[2048];
+            snprintf(says, sizeof says, cases[i].says, j.resume, old);
+            cr_expect(strstr(d.said, says), "%s\n%s", says, d.said);
+        } else {
+            cr_expect_str_empty(d.said, "%s", d.said);
+        }
+        if (!cases[i].of) {
+            cr_expect(!of && isnan(best), "%g", best);
+            continue;
+        }
+        cr_expect(of && !strcmp(of, cases[i].of), "%s", of ? of : "");
+        double want = column(log, cases[i].column, cases[i].largest);
+        want = cases[i].afresh ? want : fmax(want, old);
+        cr_expect_float_eq(best, want, 1e-6, "%zu: %g, %g", i, best, want);
+        if (i == 0)
+            same_file(whole, rest, "resumed with the same metric");
+    }
+    dr_arena_destroy(a);
+    cli_place_remove(&p);
+}
+
 /* Resumed from step 10 of a run that had logged 13: the lines after it are written anew. */
 Test(checkpoint, the_log_goes_on) {
     struct cli_place p = cli_place_create();
