@@ -4,10 +4,12 @@
 #include "augment/column.h"
 #include "augment/idx.h"
 
+#include <errno.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- items of a file ---- */
 
@@ -201,6 +203,17 @@ static const char *name_of(struct dr_arena *a, const struct dr_model *m,
            : s->kind == DR_SOURCE_FOLDERS
                ? dr_printf(a, "folders of '%s'", m->input.at[s->of].name)
                : dr_printf(a, "%s '%s'", kinds[s->kind], s->path ? s->path : "");
+}
+
+bool dr_column_missing(const struct dr_model *m, const struct dr_source *s, char *why,
+                       size_t why_n) {
+    struct dr_files files;
+    if (s->kind == DR_SOURCE_FILES || s->kind == DR_SOURCE_CIFAR10)
+        return !dr_files_list(m->arena, s, &files, why, why_n);
+    if (!s->path || access(s->path, R_OK) == 0)
+        return false;
+    snprintf(why, why_n, "%s", strerror(errno));
+    return s->kind != DR_SOURCE_IDX || access(dr_printf(m->arena, "%s.gz", s->path), R_OK) != 0;
 }
 
 bool dr_column_open(struct dr_column *c, const struct dr_model *m, const struct dr_source *src) {

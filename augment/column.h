@@ -31,6 +31,9 @@ struct dr_column {
  * dr_columns_settle does what concerns several. */
 bool dr_column_open(struct dr_column *c, const struct dr_model *m, const struct dr_source *source);
 void dr_column_close(struct dr_column *c);
+/* Whether the file of a source is not there, or nothing matches its pattern, and why. */
+bool dr_column_missing(const struct dr_model *m, const struct dr_source *s, char *why,
+                       size_t why_n);
 /* Pairs columns of files by stem; numbers folders. */
 bool dr_columns_settle(struct dr_column *c, uint32_t n, const struct dr_model *m,
                        const struct dr_split *split);

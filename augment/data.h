@@ -29,6 +29,8 @@ struct dr_column_want {
  * sink with the source's mark. `training` settles shuffle and last where the YAML is silent. */
 struct dr_dataset *dr_dataset_open(struct dr_arena *a, const struct dr_model *m, uint32_t split,
                                    bool training);
+/* Opens nothing: warns once of each path of a split that a run would not find. */
+void dr_dataset_warn(const struct dr_model *m, uint32_t split, struct dr_map *warned);
 void dr_dataset_close(struct dr_dataset *s); /* unmaps files; the struct itself is the arena's */
 int64_t dr_dataset_samples(const struct dr_dataset *s);
 int64_t dr_dataset_batches(const struct dr_dataset *s); /* per epoch */

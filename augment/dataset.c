@@ -74,6 +74,16 @@ struct dr_dataset *dr_dataset_open(struct dr_arena *a, const struct dr_model *m,
     return NULL;
 }
 
+void dr_dataset_warn(const struct dr_model *m, uint32_t split, struct dr_map *warned) {
+    const struct dr_split *s = &m->split.at[split];
+    char why[512];
+    for (uint32_t i = 0; i < s->source.n; i++) {
+        const struct dr_source *x = &s->source.at[i];
+        if (dr_column_missing(m, x, why, sizeof why) && dr_map_put(warned, x->path, i) == DR_NONE)
+            dr_warn(m->diag, x->mark, "data %s: %s; a run would need it", x->path, why);
+    }
+}
+
 void dr_dataset_close(struct dr_dataset *s) {
     if (!s)
         return;

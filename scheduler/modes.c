@@ -176,6 +176,8 @@ static int plan_modes(struct dr_cli *c, struct dr_session *s, enum dr_graph_mode
         return failed(s);
     if (c->mode == DR_CLI_CHECK && !dr_session_weights(s, true))
         return failed(s);
+    if (c->mode == DR_CLI_CHECK)
+        dr_session_warn_data(s, mode);
     if (c->json) {
         result_json(c, dr_report_json(s, NULL, NULL, true));
         return DR_OK;

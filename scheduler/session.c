@@ -115,10 +115,24 @@ static bool spares_pictures(struct dr_session *s, const struct dr_dataset *data)
     return good;
 }
 
+static uint32_t split_of(const struct dr_model *m, enum dr_graph_mode mode) {
+    return mode == DR_MODE_EVAL ? m->eval.split
+                                : find_split(m, mode == DR_MODE_TRAIN ? "train" : "infer");
+}
+
+void dr_session_warn_data(struct dr_session *s, enum dr_graph_mode mode) {
+    const struct dr_model *m = s->model;
+    const uint32_t split = split_of(m, mode);
+    struct dr_map *warned = dr_map_create(s->arena);
+    if (split != DR_NONE)
+        dr_dataset_warn(m, split, warned);
+    if (mode == DR_MODE_TRAIN && m->eval.present)
+        dr_dataset_warn(m, m->eval.split, warned);
+}
+
 bool dr_session_data(struct dr_session *s, enum dr_graph_mode mode) {
     const struct dr_model *m = s->model;
-    const char *const name = mode == DR_MODE_TRAIN ? "train" : "infer";
-    s->split = mode == DR_MODE_EVAL ? m->eval.split : find_split(m, name);
+    s->split = split_of(m, mode);
     if (s->split == DR_NONE)
         return true; /* no `data.infer`: the load pass will say where it is missing */
     s->data = dr_dataset_open(s->arena, m, s->split, mode == DR_MODE_TRAIN);

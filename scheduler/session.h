@@ -56,6 +56,8 @@ bool dr_session_device(struct dr_session *s, const char *which, uint32_t threads
 /* Opens the splits that a mode reads; settles batches and total_steps. Without it (planning only)
  * an epoch counts as one step. */
 bool dr_session_data(struct dr_session *s, enum dr_graph_mode mode);
+/* In place of it: warns of files that a run of the mode would not find. */
+void dr_session_warn_data(struct dr_session *s, enum dr_graph_mode mode);
 /* Graph and plan of the mode; for training also of the evaluation. `dump_after`: a pass, or NULL.
  */
 bool dr_session_plan(struct dr_session *s, enum dr_graph_mode mode, const char *dump_after,

@@ -227,6 +227,60 @@ Test(cli, planning_modes) {
     cli_place_remove(&p);
 }
 
+/* `text` with `from`, which stands there once, replaced. */
+static void replace(char *text, size_t room, const char *from, const char *to) {
+    char *at = strstr(text, from);
+    const size_t n = strlen(from), m = strlen(to);
+    cr_assert(at && strlen(text) + m < room, "%s", from);
+    memmove(at + m, at + n, strlen(at + n) + 1);
+    memcpy(at, to, m);
+}
+
+static int count(const char *text, const char *what) {
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
+        n++;
+    return n;
+}
+
+/* As for weights: a plan needs no data, and says what a run would. */
+Test(cli, check_says_what_data_is_missing) {
+    struct cli_place p = cli_place_create();
+    char path[1024], text[4096], says[2048];
+    struct cli_run r = run(&p, "--check %");
+    cr_expect(r.code == 0 && !*r.err, "%s", r.err);
+    cli_run_free(&r);
+    snprintf(path, sizeof path, "%s/images.npy", p.folder);
+    cr_assert_eq(remove(path), 0);
+    snprintf(says, sizeof says, "q.yaml:9:24: warning: data %s: No such file or directory; ", path);
+    r = run(&p, "--check %");
+    cr_expect_eq(r.code, 0, "%s", r.err);
+    cr_expect(strstr(r.err, says) && count(r.err, "warning") == 1, "%s: %s", says, r.err);
+    cli_run_free(&r);
+    r = run(&p, "--plan %"); /* which does not speak of weights either */
+    cr_expect(r.code == 0 && !*r.err, "%s", r.err);
+    cli_run_free(&r);
+    /* patterns; an IDX file may be compressed; evaluation's own split */
+    snprintf(text, sizeof text, "%s", cli_quadrants_yaml);
+    replace(text, sizeof text, "npy: images.npy, rows: [0, 64]", "files: \"gone/*.png\"");
+    replace(text, sizeof text, "npy: labels.npy, rows: [0, 64]", "idx: train-labels");
+    replace(text, sizeof text, "npy: images.npy", "synthetic: zeros, count: 84");
+    replace(text, sizeof text, "npy: labels.npy", "idx: test-labels");
+    char *yaml = cli_file(p.folder, "q.yaml", text);
+    char *label = cli_file(p.folder, "train-labels.gz", "x");
+    r = run(&p, "--check %");
+    cr_expect_eq(r.code, 0, "%s", r.err);
+    snprintf(says, sizeof says, "data %s/gone/*.png: there is no such file; a run would need it",
+             p.folder);
+    cr_expect(strstr(r.err, says), "%s: %s", says, r.err);
+    snprintf(says, sizeof says, "data %s/test-labels: No such file or directory; ", p.folder);
+    cr_expect(strstr(r.err, says) && count(r.err, "warning") == 2, "%s: %s", says, r.err);
+    cli_run_free(&r);
+    free(label);
+    free(yaml);
+    cli_place_remove(&p);
+}
+
 static void has_keys(const json_t *j, const char *const *keys, const char *what) {
     for (; *keys; keys++)
         cr_expect_not_null(json_object_get(j, *keys), "%s: no key %s", what, *keys);
