@@ -66,6 +66,10 @@ uint32_t dr_map_put(struct dr_map *m, const char *key, uint32_t value); /* the o
 int dr_write_file(const char *path, const void *bytes, size_t n);
 int dr_make_folders(const char *path_of_file); /* all folders above a file; 0 or errno */
 
+/* Whether dr_write_file would work, found out before the bytes are there; folders are made. 0 or
+ * errno. */
+int dr_file_try(const char *path);
+
 /* The same piece by piece: after dr_file_create exactly one of commit and drop, which free it. Each
  * returns 0 or errno. */
 struct dr_file;

@@ -126,6 +126,19 @@ int dr_file_create(struct dr_file **out, const char *path) {
     return 0;
 }
 
+/* A pipe's reader would take an opened and closed one for its end. */
+int dr_file_try(const char *path) {
+    struct stat st;
+    struct dr_file *f = NULL;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return access(path, W_OK) ? errno : 0;
+    const int err = dr_file_create(&f, path);
+    dr_file_drop(f);
+    if (!err && stat(path, &st) != 0 && errno != ENOENT) /* the name is too long */
+        return errno;
+    return err;
+}
+
 int dr_file_write(struct dr_file *f, const void *bytes, size_t n) {
     return write_all(f->fd, bytes, n);
 }

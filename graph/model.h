@@ -105,7 +105,7 @@ struct dr_outputs { /* one entry of `outputs:` */
     const char *name;
     struct dr_ref in;
     const char *npy, *png; /* resolved paths or NULL */
-    struct dr_mark mark;
+    struct dr_mark mark, npy_mark, png_mark;
 };
 
 enum dr_policy {
@@ -147,7 +147,7 @@ struct dr_model {
         int64_t steps, epochs;              /* one of them is > 0 */
         double clip_norm;                   /* 0: none */
         const char *save, *save_best, *log; /* resolved paths, metric's name; NULL */
-        struct dr_mark mark, best_mark;
+        struct dr_mark mark, best_mark, save_mark, log_mark;
     } train;
     struct {
         bool present;

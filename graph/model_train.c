@@ -222,6 +222,7 @@ static void read_save(struct dr_load *l, const struct dr_yaml *y, const char **b
         }
     }
     l->m->train.save = dr_load_path(l, file, "train.save");
+    l->m->train.save_mark = file->mark;
     dr_load_file(l, l->m->train.save, file->mark, "train.save", DR_FILE_SAVED);
 }
 
@@ -279,6 +280,7 @@ void dr_load_train(struct dr_load *l, const struct dr_yaml *y) {
     }
     if (log) {
         l->m->train.log = dr_load_path(l, log, "train.log");
+        l->m->train.log_mark = log->mark;
         dr_load_file(l, l->m->train.log, log->mark, "train.log", DR_FILE_WRITTEN);
     }
     if (find_split(l, "train") == DR_NONE && l->m->batch) {
@@ -373,11 +375,13 @@ void dr_load_outputs(struct dr_load *l, const struct dr_yaml *y) {
         if (npy) {
             const char *file = dr_printf(l->a, "%s: npy", what);
             o.npy = dr_load_path(l, npy, file);
+            o.npy_mark = npy->mark;
             dr_load_file(l, o.npy, npy->mark, file, DR_FILE_WRITTEN);
         }
         if (png) {
             const char *files = dr_printf(l->a, "%s: png", what);
             o.png = dr_load_path(l, png, files);
+            o.png_mark = png->mark;
             dr_load_file(l, o.png, png->mark, files, DR_FILE_WRITTEN);
             check_pattern(l, png, what);
         }

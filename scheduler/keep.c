@@ -14,6 +14,12 @@ static bool cannot(struct dr_session *s, const char *path, int error) {
     return dr_session_fail(s, DR_FAILED, "cannot write %s: %s", path, strerror(error));
 }
 
+/* Known before the run: a mistake of the one who named the file. */
+static bool refused(struct dr_session *s, struct dr_mark mark, const char *what, const char *path,
+                    int error) {
+    return dr_error(s->diag, mark, "%s: cannot write %s: %s", what, path, strerror(error));
+}
+
 /* ---- the log ---- */
 
 /* A name as a field (RFC 4180). */
@@ -67,23 +73,24 @@ static long kept_bytes(FILE *f, const char *head, int64_t step) {
 static bool open_log(struct dr_keep *k, const struct dr_results *r) {
     struct dr_session *s = k->s;
     const char *path = s->model->train.log, *head = header(k, r);
+    const struct dr_mark mark = s->model->train.log_mark;
     long end = 0;
     const int error = dr_make_folders(path);
     if (error)
-        return cannot(s, path, error);
+        return refused(s, mark, "train.log", path, error);
     k->log = s->first_step ? fopen(path, "r+") : NULL;
     if (k->log) {
         end = kept_bytes(k->log, head, s->first_step);
         if (fseek(k->log, end, SEEK_SET) || ftruncate(fileno(k->log), end))
-            return cannot(s, path, errno);
+            return refused(s, mark, "train.log", path, errno);
     } else {
         k->log = fopen(path, "w");
     }
     if (!k->log)
-        return cannot(s, path, errno);
+        return refused(s, mark, "train.log", path, errno);
     setvbuf(k->log, NULL, _IOLBF, 0); /* to be watched while it grows */
     if (!end && fprintf(k->log, "%s\n", head) < 0)
-        return cannot(s, path, errno);
+        return refused(s, mark, "train.log", path, errno);
     return true;
 }
 
@@ -146,11 +153,10 @@ bool dr_keep_evaluated(struct dr_keep *k, const struct dr_tally *eval) {
            dr_checkpoint_write(k->s, m->train.save, NULL, (double)NAN);
 }
 
-static bool can_write(struct dr_session *s, const char *path) {
-    struct dr_file *f = NULL;
-    const int error = path ? dr_file_create(&f, path) : 0;
-    dr_file_drop(f);
-    return !error || cannot(s, path, error);
+static bool can_write(struct dr_session *s, struct dr_mark mark, const char *what,
+                      const char *path) {
+    const int error = path ? dr_file_try(path) : 0;
+    return !error || refused(s, mark, what, path, error);
 }
 
 bool dr_keep_open(struct dr_keep *k, struct dr_session *s, struct dr_results *r) {
@@ -158,8 +164,9 @@ bool dr_keep_open(struct dr_keep *k, struct dr_session *s, struct dr_results *r)
     *k = (struct dr_keep){.s = s, .best = (double)NAN};
     k->eval_columns = s->with_eval ? r->eval.n_losses + r->eval.n_metrics : 0;
     dr_checkpoint_restore(s, &r->train, &k->best);
-    return can_write(s, m->train.save) && can_write(s, s->save) &&
-           (!m->train.log || open_log(k, r));
+    bool good = can_write(s, m->train.save_mark, "train.save", m->train.save);
+    good &= can_write(s, (struct dr_mark){0}, "--save", s->save);
+    return good && (!m->train.log || open_log(k, r)); /* an old log is kept till all is well */
 }
 
 bool dr_keep_close(struct dr_keep *k, const struct dr_results *r, bool save) {

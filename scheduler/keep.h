@@ -21,7 +21,7 @@ struct dr_keep {
 };
 
 /* Finds out what cannot be written before the run. Restores the sums of a resumed run. False:
- * s->status. */
+ * an error in the sink. */
 bool dr_keep_open(struct dr_keep *k, struct dr_session *s, struct dr_results *r);
 void dr_keep_step(struct dr_keep *k, int64_t step, const struct dr_tally *t);
 /* The session is drained. */

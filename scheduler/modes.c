@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- output ---- */
@@ -47,21 +46,11 @@ static void result_json(struct dr_cli *c, json_t *j) {
     json_decref(j);
 }
 
-/* Found out before a long run, not after it. */
-static bool out_is_writable(const char *path) {
-    struct stat st;
-    int error = dr_make_folders(path);
-    if (!error && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        error = EISDIR;
-    if (!error) {
-        const char *slash = strrchr(path, '/');
-        char *folder = slash ? strndup(path, (size_t)(slash - path + 1)) : strdup(".");
-        if (folder && access(folder, W_OK) != 0)
-            error = errno;
-        free(folder);
-    }
+/* Found out before a long run, not after it; NULL is no file. */
+static bool can_write(const char *flag, const char *path) {
+    const int error = path ? dr_file_try(path) : 0;
     if (error)
-        dr_cli_error("cannot write %s: %s", path, strerror(error));
+        dr_cli_error("%s: cannot write %s: %s", flag, path, strerror(error));
     return !error;
 }
 
@@ -415,8 +404,8 @@ static int model_modes(struct dr_cli *c, struct dr_session *s) {
 }
 
 int dr_cli_mode_run(struct dr_cli *c) {
-    if ((c->out && !out_is_writable(c->out)) || (c->trace && !out_is_writable(c->trace)))
-        return DR_FAILED;
+    if (!can_write("-o", c->out) || !can_write("--trace", c->trace))
+        return DR_WRONG_INPUT;
     if (c->mode == DR_CLI_OPS)
         return finish_output(c, ops_mode(c));
     struct dr_session *s = dr_session_create();

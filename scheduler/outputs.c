@@ -28,6 +28,14 @@ static bool cannot(struct dr_session *s, const char *path, const char *why) {
     return dr_session_fail(s, DR_FAILED, "cannot write %s: %s", path, why);
 }
 
+/* Known before the run: a mistake of the one who named the file. */
+static bool refused(struct dr_session *s, const struct sink *k, bool png, const char *path,
+                    int error) {
+    return dr_error(s->diag, png ? k->o->png_mark : k->o->npy_mark,
+                    "outputs.%s: %s: cannot write %s: %s", k->o->name, png ? "png" : "npy", path,
+                    strerror(error));
+}
+
 /* ---- opening ---- */
 
 static const char *descr(enum dr_dtype t) {
@@ -50,8 +58,10 @@ static bool open_npy(struct dr_session *s, struct sink *k, const struct dr_value
     memcpy(dim, v->shape.dim, sizeof dim);
     dim[0] = rows;
     const size_t n = dr_npy_header(head, descr(v->dtype), dim, v->shape.rank);
-    int error = dr_file_create(&k->npy, k->o->npy);
-    error = error ? error : dr_file_write(k->npy, head, n);
+    const int refusal = dr_file_create(&k->npy, k->o->npy);
+    if (refusal)
+        return refused(s, k, false, k->o->npy, refusal);
+    const int error = dr_file_write(k->npy, head, n);
     return !error || cannot(s, k->o->npy, strerror(error));
 }
 
@@ -74,10 +84,11 @@ static void png_path(struct dr_text *t, const struct dr_dataset *d, const char *
     }
 }
 
-/* Two samples with one stem would be one file, and a picture that is read would be gone. */
+/* Two samples with one stem would be one file, and a picture that is read would be gone; a folder
+ * that takes its first file takes the others. */
 static bool files_are_new(struct dr_session *s, const struct sink *k) {
     struct dr_arena *a = dr_arena_create();
-    struct dr_map *seen = dr_map_create(a), *read = dr_map_create(a);
+    struct dr_map *seen = dr_map_create(a), *read = dr_map_create(a), *tried = dr_map_create(a);
     const bool stems = strstr(k->o->png, "{stem}") != NULL;
     bool good = true;
     dr_dataset_paths(s->data, read);
@@ -93,6 +104,12 @@ static bool files_are_new(struct dr_session *s, const struct sink *k) {
             good = dr_error(s->diag, k->o->mark,
                             "outputs.%s: png: %s would be written over a file that is read",
                             k->o->name, path.at);
+        const char *slash = strrchr(path.at, '/');
+        const size_t folder = slash ? (size_t)(slash - path.at) : 0;
+        if (good && dr_map_put(tried, dr_strndup(a, path.at, folder), 0) == DR_NONE) {
+            const int error = dr_file_try(path.at);
+            good = !error || refused(s, k, true, path.at, error);
+        }
     }
     dr_arena_destroy(a);
     return good;

@@ -495,14 +495,43 @@ Test(checkpoint, the_log_goes_on) {
 
 Test(checkpoint, what_cannot_be_written_is_known_before) {
     struct cli_place p = cli_place_create();
-    static const char *const sets[] = {"train.save=/proc/none/x", "train.log=/proc/none/x",
-                                       "train.save=/tmp"};
-    for (int i = 0; i < 3; i++) {
-        const struct job j = {.yaml = p.yaml, .sets = {sets[i]}};
+    char name[300] = "train.log="; /* a name has 255 bytes at most */
+    memset(name + strlen(name), 'x', 256);
+    const struct {
+        const char *set, *save, *says;
+    } cases[] = {
+        {"train.save=/proc/none/x", NULL, ":1:12: error: train.save: cannot write /proc/none/x: "},
+        {"train.save={best: acc, file: /proc/none/x}", NULL, ":1:30: error: train.save: cannot"},
+        {"train.log=/proc/none/x", NULL, ":1:11: error: train.log: cannot write /proc/none/x: "},
+        {"train.log=/tmp", NULL, ":1:11: error: train.log: cannot write /tmp: Is a directory"},
+        {name, NULL, ":1:11: error: train.log: cannot write "},
+        {"train.save=/tmp", "/dev/null/x", ":1:12: error: train.save: cannot write /tmp: Is a d"},
+        {"train.save=/tmp", "/dev/null/x", "error: --save: cannot write /dev/null/x: Not a dir"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct job j = {.yaml = p.yaml, .sets = {cases[i].set}, .save = cases[i].save};
         const struct done d = run(&j);
-        cr_expect(d.code == 1 && d.steps == 0, "%d %s", d.code, d.said);
-        cr_expect(strstr(d.said, "cannot write"), "%s", d.said);
+        cr_expect(d.code == 2 && d.steps == 0, "%d %s", d.code, d.said);
+        cr_expect(strstr(d.said, cases[i].says), "%s: %s", cases[i].says, d.said);
     }
+    /* in the file itself: at its line */
+    char text[4096], *train;
+    snprintf(text, sizeof text, "%s", cli_quadrants_yaml);
+    train = strstr(text, "\ntrain:\n");
+    cr_assert(train);
+    int line = 3;
+    for (const char *c = text; c < train; c++)
+        line += *c == '\n';
+    static const char log[] = "  log: /proc/none/x\n";
+    train += strlen("\ntrain:\n");
+    memmove(train + strlen(log), train, strlen(train) + 1);
+    memcpy(train, log, strlen(log));
+    char *yaml = cli_file(p.folder, "log.yaml", text);
+    const struct job j = {.yaml = yaml};
+    const struct done d = run(&j);
+    snprintf(text, sizeof text, "log.yaml:%d:8: error: train.log: cannot write", line);
+    cr_expect(d.code == 2 && strstr(d.said, text), "%d %s", d.code, d.said);
+    free(yaml);
     cli_place_remove(&p);
 }
 
@@ -581,8 +610,10 @@ Test(outputs, mistakes) {
         {"outputs.copy.png=out/{stem}.png", 2, "no source of the data has file names for {stem}"},
         {"inputs.image.shape=[4, 4, 1, 1]", 2, NULL},
         {"data.infer.shuffle=true", 2, "`shuffle: true` cannot be used"},
-        {"outputs.copy.npy=/proc/none/x.npy", 1, "cannot write /proc/none/x.npy"},
-        {"outputs.copy.png=/proc/none/{index}", 1, "cannot write /proc/none/0"},
+        {"outputs.copy.npy=/proc/none/x.npy", 2,
+         ":1:18: error: outputs.copy: npy: cannot write /proc/none/x.npy"},
+        {"outputs.copy.png=/proc/none/{index}", 2,
+         ":1:18: error: outputs.copy: png: cannot write /proc/none/0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct job j = {.yaml = yaml, .sets = {cases[i].set}};

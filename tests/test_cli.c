@@ -358,11 +358,14 @@ Test(cli, output_file) {
     cli_run_free(&r);
     static const char *const bad[] = {"/proc/nothing/x", "/dev/null/x", "/tmp"};
     for (int i = 0; i < 3; i++) {
-        snprintf(args, sizeof args, "--check -o %s %%", bad[i]);
-        r = run(&p, args);
-        cr_expect_eq(r.code, 1, "%s: exit %d", bad[i], r.code);
-        cr_expect_not_null(strstr(r.err, "cannot write"), "%s", r.err);
-        cli_run_free(&r);
+        for (int trace = 0; trace < 2; trace++) {
+            snprintf(args, sizeof args, "%s %s %%", trace ? "--trace" : "--check -o", bad[i]);
+            r = run(&p, args);
+            cr_expect_eq(r.code, 2, "%s: exit %d", args, r.code);
+            snprintf(path, sizeof path, "%s: cannot write %s", trace ? "--trace" : "-o", bad[i]);
+            cr_expect(strstr(r.err, path) && !*r.out, "%s: %s", args, r.err);
+            cli_run_free(&r);
+        }
     }
     cli_place_remove(&p);
 }
