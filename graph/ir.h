@@ -151,7 +151,7 @@ struct dr_optimizer {
     void *attrs;
     struct dr_lr lr;
     const char *where; /* "train" or the subgraph or node that overrides it */
-    struct dr_mark mark;
+    struct dr_mark mark, warmup_mark;
 };
 
 /* Dynamic loss scaling (torch.amp.GradScaler): gradients are those of the loss times a scale, so

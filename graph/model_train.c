@@ -12,9 +12,10 @@ static void forbid(struct dr_load *l, const struct dr_yaml *map, const char *key
 }
 
 static bool read_lr(struct dr_load *l, const struct dr_yaml *y, const char *what,
-                    struct dr_lr *lr) {
+                    struct dr_optimizer *o) {
     static const char *const schedules[] = {"constant", "cosine", "step"};
     const double most = 1e6;
+    struct dr_lr *lr = &o->lr;
     *lr = (struct dr_lr){.gamma = 0.1};
     if (y->kind != DR_YAML_MAPPING) {
         return dr_scalar_float(l->d, y, what, 0, most, &lr->base);
@@ -35,6 +36,7 @@ static bool read_lr(struct dr_load *l, const struct dr_yaml *y, const char *what
     }
     if (warmup) {
         dr_scalar_int(l->d, warmup, dr_printf(l->a, "%s: warmup", what), 0, INT32_MAX, &lr->warmup);
+        o->warmup_mark = warmup->mark;
     }
     lr->schedule = word;
     if (lr->schedule != DR_LR_STEP) {
@@ -78,7 +80,7 @@ uint32_t dr_load_optimizer(struct dr_load *l, const struct dr_yaml *y, const cha
     if (!lr) {
         dr_error(l->d, y->mark, "%s: 'lr' is missing", what);
     } else {
-        read_lr(l, lr, dr_printf(l->a, "%s: lr", what), &o.lr);
+        read_lr(l, lr, dr_printf(l->a, "%s: lr", what), &o);
     }
     if (!name) {
         dr_error(l->d, y->mark, "%s: 'op' is missing (sgd, ...)", what);

@@ -183,12 +183,32 @@ static bool check_data(struct dr_session *s, struct dr_dataset *data, uint32_t s
     return dr_dataset_check(data, want, g->input.n);
 }
 
+/* Once it is known how long the run is. The nodes of a block that is repeated have one place. */
+static void check_warmups(struct dr_session *s) {
+    const struct dr_model *m = s->model;
+    struct dr_map *warned = dr_map_create(s->arena);
+    for (uint32_t i = 0; i < m->optimizer.n; i++) {
+        const struct dr_optimizer *o = &m->optimizer.at[i];
+        const struct dr_mark mark = o->warmup_mark;
+        if (o->lr.warmup <= s->total_steps ||
+            dr_map_put(warned, dr_printf(s->arena, "%u:%u:%u", mark.source, mark.line, mark.col),
+                       i) != DR_NONE)
+            continue;
+        dr_warn(s->diag, mark,
+                "%s: warmup: %lld steps are more than the run has, %lld: the rate never comes to "
+                "its base, %g",
+                o->where, (long long)o->lr.warmup, (long long)s->total_steps, o->lr.base);
+    }
+}
+
 bool dr_session_plan(struct dr_session *s, enum dr_graph_mode mode, const char *dump_after,
                      struct dr_text *dump) {
     const struct dr_model *m = s->model;
     s->mode = mode;
     if (!s->total_steps && mode == DR_MODE_TRAIN)
         s->total_steps = m->train.steps > 0 ? m->train.steps : m->train.epochs;
+    if (mode == DR_MODE_TRAIN && (s->data || m->train.steps > 0))
+        check_warmups(s);
     s->main = (struct dr_compile){
         .arena = s->arena,
         .model = m,

@@ -102,6 +102,49 @@ Test(run, exactly_the_steps_in_order) {
     cli_place_remove(&p);
 }
 
+/* 6 epochs of 8 steps. What plans only does not know how many an epoch has. */
+Test(run, a_warmup_that_never_ends) {
+    struct cli_place p = cli_place_create();
+    static const struct {
+        const char *sets[2], *says;
+        bool planned;
+    } cases[] = {
+        {{"train.optimizer={op: sgd, lr: {base: 0.5, warmup: 48}}"}, "", false},
+        {{"train.optimizer={op: sgd, lr: {base: 0.5, warmup: 49}}"},
+         ":1:51: warning: train: warmup: 49 steps are more than the run has, 48: the rate never "
+         "comes to its base, 0.5\n",
+         false},
+        {{"subgraphs.net.optimizer={op: sgd, lr: {base: 0.25, warmup: 60}}"},
+         ":1:60: warning: net: warmup: 60 steps are more than the run has, 48: the rate never "
+         "comes to its base, 0.25\n",
+         false},
+        {{"train.optimizer={op: sgd, lr: {base: 0.5, warmup: 49}}"}, "", true},
+        {{"train={steps: 9, losses: {ce: {op: cross_entropy, in: [net.logits, label]}}, "
+          "optimizer: {op: sgd, lr: {base: 1, warmup: 10}}}"},
+         "train: warmup: 10 steps are more than the run has, 9",
+         true},
+        {{"subgraphs.net.nodes.p1={block: twin, in: n1, repeat: 3}",
+          "blocks={twin: {nodes: {a: {op: conv2d, filters: 8, kernel: 1, "
+          "optimizer: {op: sgd, lr: {base: 1, warmup: 77}}}}}}"},
+         "warmup: 77 steps are more than the run has, 48", /* once, for three */
+         false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dr_session *s = dr_session_create();
+        cr_assert(dr_session_load(s, p.yaml, cases[i].sets, cases[i].sets[1] ? 2 : 1) &&
+                  dr_session_device(s, "cpu", 1) &&
+                  (cases[i].planned || dr_session_data(s, DR_MODE_TRAIN)) &&
+                  dr_session_plan(s, DR_MODE_TRAIN, NULL, NULL));
+        const char *said = dr_diag_text(s->diag);
+        cr_expect(*cases[i].says ? strstr(said, cases[i].says) != NULL : !*said, "%zu: %s", i,
+                  said);
+        const char *first = strstr(said, ": warmup: ");
+        cr_expect(!first || !strstr(first + 1, ": warmup: "), "%zu: %s", i, said);
+        dr_session_destroy(s);
+    }
+    cli_place_remove(&p);
+}
+
 Test(run, same_bits_for_every_schedule) {
     struct cli_place p = cli_place_create();
     static const char *const policies[] = {"sequential", "stage", "matching", "list"};
