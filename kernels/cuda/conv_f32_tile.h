@@ -39,6 +39,13 @@ struct dr_f32_problem {
     bool forward, strided;
 };
 
+/* Where spread copies were measured to pay: they take long windows (nine taps of three channels do
+ * not fill the ring twice); channels in sixteens whose pixels are apart stay with copies of 16
+ * bytes. */
+static inline bool dr_f32_spreads(const struct dr_f32_problem *p) {
+    return p->forward && p->taps > 1 && p->taps * p->c >= 128 && !(p->strided && p->c % 16 == 0);
+}
+
 /* Work on the busiest multiprocessor: its blocks times the size of one; fewer than 8 warps on it do
  * not keep it busy. */
 static inline double dr_f32_work(const struct dr_f32_problem *p, const struct dr_f32_tile *t,
@@ -47,25 +54,17 @@ static inline double dr_f32_work(const struct dr_f32_problem *p, const struct dr
     const int64_t busiest = (tiles_m * tiles_k * p->groups + sms - 1) / sms;
     const int64_t warps = busiest * t->threads / 32;
     const double copied = 1.0 + 6.0 / t->bm + 6.0 / t->bn; /* copies beside the products */
-    return (double)busiest * t->bm * t->bn * copied * (warps < 8 ? 1.25 : 1.0) *
-           (t->spread ? 0.9 : 1.0); /* measured: 0.77 to 0.91 */
+    const double spread = t->spread && dr_f32_spreads(p) ? 0.9 : 1.0; /* measured: 0.77 to 0.91 */
+    return (double)busiest * t->bm * t->bn * copied * (warps < 8 ? 1.25 : 1.0) * spread;
 }
 
-/* Where spread copies were measured to pay: they take long windows (nine taps of three channels do
- * not fill the ring twice); channels in sixteens whose pixels are apart stay with copies of 16
- * bytes. */
-static inline bool dr_f32_spreads(const struct dr_f32_problem *p) {
-    return p->forward && p->taps > 1 && p->taps * p->c >= 128 && !(p->strided && p->c % 16 == 0);
-}
-
-/* The row of the least work. */
+/* The row of the least work, the first of several: where spread copies are not known to pay, a row
+ * without them. */
 static inline int dr_f32_tile_of(const struct dr_f32_problem *p, int sms) {
     int rows, best = 0;
     const struct dr_f32_tile *const row = dr_f32_tiles(&rows);
-    const bool spreads = dr_f32_spreads(p);
     for (int i = 1; i < rows; i++) {
-        if ((spreads || !row[i].spread) &&
-            dr_f32_work(p, &row[i], sms) < dr_f32_work(p, &row[best], sms)) {
+        if (dr_f32_work(p, &row[i], sms) < dr_f32_work(p, &row[best], sms)) {
             best = i;
         }
     }

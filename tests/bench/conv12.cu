@@ -1,12 +1,13 @@
 /* Forward convolution against cuDNN, NHWC, random data:
  *
- *     conv12 [f16|bf16|tf32|f32] [resnet] [one] [other] [im2col] [LAYER ...]
+ *     conv12 [f16|bf16|tf32|f32] [resnet] [one] [other] [im2col] [ways] [LAYER ...]
  *
  * on the im2win papers' twelve layers, batch 128; with `resnet`, on all layers of ResNet-50 at
  * batch 32, with `one` at batch 1; with `other`, on depthwise, grouped and dilated ones. cuDNN is
  * the best of every engine configuration that its heuristics give (both modes and the fallback
  * list), whatever workspace it wants. `im2col` adds a third: windows written to memory as a matrix,
- * which cuBLASLt multiplies, by the best algorithm that it names.
+ * which cuBLASLt multiplies, by the best algorithm that it names. `ways` times dagrun alone, in
+ * every way that it has for a layer (conv_way.h; the model's choice comes first).
  *
  * Each result is first compared with the definition in double (outputs poisoned before). Then
  * graphs of 20 launches are timed in turns, with pauses of 30 ms, for the card's clock falls under
@@ -68,7 +69,7 @@ const layer others[] = {{"depthwise 3x3", 128, 56, 128, 3, 1, 1, 128, 128},
                         {"3x3 4 groups", 128, 56, 128, 3, 1, 1, 128, 4},
                         {"3x3 dilation 2", 128, 28, 128, 3, 1, 2, 128, 1, 2}};
 
-bool with_im2col;
+bool with_im2col, with_ways;
 std::string table;
 
 /* Of the ratios to cuDNN and im2col: all, and those of 64 channels and more. */
@@ -140,7 +141,7 @@ template <typename F> cudaGraphExec_t enter(contest &q, const char *who, F launc
 
 /* Median times; NULL takes no part. */
 void in_turns(const cudaGraphExec_t *graph, double *ms, int n) {
-    std::vector<float> times[3];
+    std::vector<std::vector<float>> times(n);
     for (int i = 0; i <= ROUNDS; i++) {
         for (int j = 0; j < n; j++) {
             if (graph[j]) {
@@ -182,13 +183,51 @@ void tell(const contest &q, const double *ms, const dr_conv_way &way, const doub
     }
 }
 
+/* Every way, as expected and as measured. */
+void measure_ways(contest &q, const dr_conv_way *way, int n) {
+    const dr_epilogue e = {};
+    int64_t most = 0;
+    for (int i = 0; i < n; i++) {
+        most = std::max(most, way[i].workspace_bytes);
+    }
+    void *workspace;
+    MUST(cudaMalloc(&workspace, (size_t)most + 1));
+    std::vector<cudaGraphExec_t> graph(n);
+    std::vector<double> ms(n);
+    for (int i = 0; i < n; i++) {
+        graph[i] = enter(q, way[i].name, [&] {
+            must((cudaError_t)dr_cuda_conv_fprop(&q.c, q.p.t, way[i].way, q.x, q.w, &e, q.y,
+                                                 workspace, &cuda),
+                 way[i].name);
+        });
+    }
+    in_turns(graph.data(), ms.data(), n);
+    for (int i = 0; i < n; i++) {
+        printf("%-15s %-5s %8.4f ms, expected %8.4f, floor %8.4f  %s\n", q.l.name, q.p.name, ms[i],
+               way[i].us / 1000, floor_of(q), way[i].name);
+        MUST(cudaGraphExecDestroy(graph[i]));
+    }
+    MUST(cudaFree(workspace));
+}
+
+void end(contest &q) {
+    MUST(cudaFree(q.x));
+    MUST(cudaFree(q.w));
+    MUST(cudaFree(q.y));
+}
+
 void measure(const layer &l, const precision &p, int index) {
     contest q = begin(l, p, index);
     const dr_epilogue e = {};
     cuda.tf32 = p.tf32;
     const dr_conv_card card = {cuda.arch, cuda.sms, dr_cuda_conv_hopper_runs(), p.tf32};
     dr_conv_way way[DR_CONV_WAYS];
-    dr_cuda_conv_ways(&q.c, p.t, e.act, &card, way);
+    const int ways = dr_cuda_conv_ways(&q.c, p.t, e.act, &card, way);
+    if (with_ways) {
+        measure_ways(q, way, ways);
+        end(q);
+        return;
+    }
     void *workspace;
     MUST(cudaMalloc(&workspace, (size_t)way->workspace_bytes + 1));
     cudaGraphExec_t graph[3] = {};
@@ -222,14 +261,12 @@ void measure(const layer &l, const precision &p, int index) {
             MUST(cudaGraphExecDestroy(graph[i]));
         }
     }
-    MUST(cudaFree(q.x));
-    MUST(cudaFree(q.w));
-    MUST(cudaFree(q.y));
+    end(q);
     MUST(cudaFree(workspace));
 }
 
 /* ---- the command line ---- */
-enum kind { PRECISION, LIST, PEER, LAYER };
+enum kind { PRECISION, LIST, PEER, FORM, LAYER };
 kind kind_of(const char *word) {
     for (const precision &p : precisions) {
         if (strcmp(word, p.name) == 0) {
@@ -241,7 +278,7 @@ kind kind_of(const char *word) {
             return LIST;
         }
     }
-    return strcmp(word, "im2col") == 0 ? PEER : LAYER;
+    return strcmp(word, "im2col") == 0 ? PEER : strcmp(word, "ways") == 0 ? FORM : LAYER;
 }
 /* Whether the word is there, or (any) no word of its kind is. */
 bool asked(int argc, char **argv, const char *name, kind k, bool any) {
@@ -285,8 +322,9 @@ int main(int argc, char **argv) {
         "layer           type   ours ms cuDNN ms  ratio   im2col  ratio floor ms   MiB ws"
         " cuDNN ws   matrix plans  kernel\n";
     setvbuf(stdout, NULL, _IOLBF, 0);
-    printf("%s, cuDNN %zu\n%s", card, conv12_cudnn_version(), head);
     with_im2col = asked(argc, argv, "im2col", PEER, false);
+    with_ways = asked(argc, argv, "ways", FORM, false);
+    printf("%s, cuDNN %zu\n%s", card, conv12_cudnn_version(), with_ways ? "" : head);
     const std::vector<layer> layers = layers_of(argc, argv);
     for (const precision &p : precisions) {
         for (size_t i = 0; i < layers.size() && asked(argc, argv, p.name, PRECISION, true); i++) {
@@ -294,6 +332,9 @@ int main(int argc, char **argv) {
                 measure(layers[i], p, (int)i);
             }
         }
+    }
+    if (with_ways) {
+        return 0;
     }
     printf("\n%s%s", head, table.c_str());
     for (int i = 0; i < 4; i++) {
