@@ -92,6 +92,7 @@ jobs() {
         part=$((part + 1))
     done
     echo "conv $PROGRAMS/main_cuda_conv 2000 $SEED"
+    echo "conv_f32 $PROGRAMS/main_cuda_conv_f32 1000 $SEED"
     echo "noise $PROGRAMS/main_cuda_conv noise 1000 $SEED"
 }
 

@@ -180,11 +180,19 @@ int shape(int index, int *ways, unsigned *worst) {
     fill(vector.at, DR_TYPE_F32, COLUMNS * 4, index * 8 + 5, 1.0f, 0.0f);
     fill(vector.at + COLUMNS * 4, DR_TYPE_F32, COLUMNS, index * 8 + 6, 0.2f, 2.0f);
     apart_kernel<<<512, 256>>>(c, f.h, f.w, y.at, apart.at);
-    turn_kernel<<<512, 256>>>(c, w.at, turned.at);
-    if (below(6) == 0) { /* they must come out where the definition has them, and nowhere else */
+    /* What must come out where the definition has it, and nowhere else: in x, or among the first
+     * weights of a filter, which are what lies where no tap is left. (Where the data gradient skips
+     * taps, the one with zeros between has 0 times infinity.) */
+    const int odd = below(6);
+    if (odd == 0) {
         plant_kernel<<<1, 1>>>(x.at, DR_TYPE_F32, (mix(state) * 2654435761u) % nx,
                                below(2) ? INFINITY : NAN);
+    } else if (odd < 3 && c.sh == 1 && c.sw == 1) {
+        const int64_t at =
+            below((int)c.k) * (nw / c.k) + below((int)(nw / c.k < 16 ? nw / c.k : 16));
+        plant_kernel<<<1, 1>>>(w.at, DR_TYPE_F32, at, INFINITY);
     }
+    turn_kernel<<<512, 256>>>(c, w.at, turned.at);
     dr_epilogue e = {};
     e.act = one_of({0, 0, 1, 4});
     e.bias = below(2) ? vector.at : NULL;
