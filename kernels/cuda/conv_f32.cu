@@ -6,8 +6,8 @@
  *     columns   filters of one group
  *     depth     (kw, kh, c) with c innermost: a window
  *
- * A block computes BM pixels by BN filters, a thread 8 x 8 of them (as many products as registers
- * hold without spilling: 64 multiply-adds for 16 values loaded). Depth goes in steps of 16 through
+ * A block computes BM pixels by BN filters, a thread 8 x 8 of them (64 multiply-adds for 16 values
+ * loaded) or, with more registers, 8 x 12. Depth goes in steps of 16 through
  * a ring of stages that cp.async fills: value (pixel, depth) of the windows is copied straight from
  * where the tables of taps and of pixels say it is; outside of the image cp.async writes a zero.
  * A thread reads four values at a time, of filters [depth][filter], of windows as `form` says.
