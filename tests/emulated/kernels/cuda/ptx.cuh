@@ -68,7 +68,7 @@ static inline void copy_async_part(uint32_t to, const void *from, int bytes) {
 }
 template <int BYTES>
 static inline void copy_async_unless(uint32_t outside, uint32_t to, const float *from, int offset) {
-    copy_async_bytes(to, from + offset, BYTES, outside == 0);
+    copy_async_bytes(to, from + offset, BYTES, outside ? 0 : BYTES);
 }
 static inline void copy_async16(uint32_t to, const void *from, bool inside) {
     copy_async_part(to, from, inside ? 16 : 0);
