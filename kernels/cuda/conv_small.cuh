@@ -284,12 +284,13 @@ struct stager {
     static constexpr int STAGES = DR_SMALL_STAGES / FILLER_WARPS;
     const small &p;
     const uint32_t *x;
-    uint8_t *stages;       /* this warp's */
-    int step;              /* from tile to tile */
-    int tile, row;         /* of the next row to copy */
-    window_rows rows;      /* of that tile */
-    int at;                /* the stage of the row to widen next */
-    int begin[STAGES - 1]; /* of it and those behind it: where in the stage, in halves; -1: zeros */
+    uint8_t *stages;  /* this warp's */
+    int step;         /* from tile to tile */
+    int tile, row;    /* of the next row to copy */
+    window_rows rows; /* of that tile */
+    int at;           /* the stage of the row to widen next */
+    int begin[STAGES -
+              1]; /* of it, and others behind it: where in the stage, in halves; -1: zeros */
 
     __device__ __forceinline__ stager(const small &small, const uint32_t *from, uint8_t *to,
                                       int first, int next)

@@ -13,8 +13,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Rows of x that are staged at once: three for each warp that fills buffers. */
-#define DR_SMALL_STAGES 24
+/* Rows of x that are staged at once: two for each warp that fills buffers. */
+#define DR_SMALL_STAGES 16
 /* How the kernel computes a shape (conv_small.cu says what these are). */
 struct dr_small {
     int columns, steps; /* filters of a tile; products of a window's row */
