@@ -205,7 +205,7 @@ __device__ __forceinline__ void filler(const small &p, const memory &m, int firs
         const window_rows rows = rows_of(p, tile);
         ptx::barrier_wait(m.empty + 8 * b, phase ^ 1);
         fill<T>(p, x, rows.first, rows.count, m.buffers + b * p.buffer);
-        if constexpr (std::is_same_v<T, ptx::tf32>) {
+        if (std::is_same_v<T, ptx::tf32> && !p.u8) {
             ptx::barrier_arrive_copied(m.full + 8 * b);
         } else {
             ptx::barrier_arrive(m.full + 8 * b);
