@@ -100,6 +100,9 @@ struct dr_named_file {
     struct dr_mark mark;
     enum dr_file_use use;
 };
+static inline bool dr_file_is_written(const struct dr_named_file *f) {
+    return f->use == DR_FILE_SAVED || f->use == DR_FILE_WRITTEN;
+}
 
 struct dr_outputs { /* one entry of `outputs:` */
     const char *name;

@@ -53,10 +53,6 @@ void dr_load_file(struct dr_load *l, const char *path, struct dr_mark mark, cons
     note_file(l->m, path, mark, what, use);
 }
 
-static bool is_written(const struct dr_named_file *f) {
-    return f->use == DR_FILE_SAVED || f->use == DR_FILE_WRITTEN;
-}
-
 /* Saved weights may take the place of those that the run began with. */
 static bool may_replace(const struct dr_named_file *written, const struct dr_named_file *read) {
     return written->use == DR_FILE_SAVED && read->use == DR_FILE_WEIGHTS;
@@ -82,14 +78,14 @@ void dr_load_check_files(struct dr_load *l) {
     bool *said = DR_NEW_N(l->a, bool, (size_t)n + 1);
     for (uint32_t i = 0; i < n; i++) {
         const struct dr_named_file *f = &l->m->file.at[i];
-        const uint32_t first = is_written(f) ? dr_map_put(by_path, f->path, i) : DR_NONE;
+        const uint32_t first = dr_file_is_written(f) ? dr_map_put(by_path, f->path, i) : DR_NONE;
         if (first != DR_NONE) {
             twice(l->d, f, &l->m->file.at[first]);
         }
     }
     for (uint32_t i = 0; i < n; i++) {
         const struct dr_named_file *f = &l->m->file.at[i];
-        const uint32_t writer = is_written(f) ? DR_NONE : dr_map_get(by_path, f->path);
+        const uint32_t writer = dr_file_is_written(f) ? DR_NONE : dr_map_get(by_path, f->path);
         if (writer != DR_NONE && !said[writer] && !may_replace(&l->m->file.at[writer], f)) {
             said[writer] = true;
             over(l->d, &l->m->file.at[writer], f);
@@ -104,14 +100,15 @@ bool dr_model_file(struct dr_model *m, const char *path, const char *what, enum 
     const struct dr_named_file *f = &m->file.at[m->file.n - 1];
     for (uint32_t i = 0; i + 1 < m->file.n; i++) {
         const struct dr_named_file *other = &m->file.at[i];
-        if (strcmp(other->path, f->path) != 0 || (!is_written(f) && !is_written(other))) {
+        if (strcmp(other->path, f->path) != 0 ||
+            (!dr_file_is_written(f) && !dr_file_is_written(other))) {
             continue;
         }
-        if (is_written(f) && is_written(other)) {
+        if (dr_file_is_written(f) && dr_file_is_written(other)) {
             return twice(m->diag, f, other);
         }
-        const struct dr_named_file *writer = is_written(f) ? f : other;
-        const struct dr_named_file *reader = is_written(f) ? other : f;
+        const struct dr_named_file *writer = dr_file_is_written(f) ? f : other;
+        const struct dr_named_file *reader = dr_file_is_written(f) ? other : f;
         if (!may_replace(writer, reader)) {
             return over(m->diag, writer, reader);
         }

@@ -107,8 +107,7 @@ static bool spares_pictures(struct dr_session *s, const struct dr_dataset *data)
     bool good = true;
     for (uint32_t i = 0; i < s->model->file.n; i++) {
         const struct dr_named_file *f = &s->model->file.at[i];
-        if ((f->use == DR_FILE_SAVED || f->use == DR_FILE_WRITTEN) &&
-            dr_dataset_reads(data, f->path))
+        if (dr_file_is_written(f) && dr_dataset_reads(data, f->path))
             good = dr_error(s->diag, f->mark, "%s: it would be written over a picture that is read",
                             f->what);
     }
