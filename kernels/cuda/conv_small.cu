@@ -188,29 +188,26 @@ template <int N, int J> __device__ __forceinline__ memory layout(const small &p,
 template <class T>
 __device__ __forceinline__ void filler(const small &p, const memory &m, int first, int step,
                                        const void *x) {
-    int b = 0, phase = 0;
-    if constexpr (!std::is_same_v<T, ptx::tf32>) {
-        if (p.c == 3 && !p.u8) {
-            stager rows(p, static_cast<const uint32_t *>(x), m.stages, first, step);
-            for (int tile = first; tile < p.tiles; tile += step) {
-                ptx::barrier_wait(m.empty + 8 * b, phase ^ 1);
-                rows.fill(rows_of(p, tile), m.buffers + b * p.buffer);
+    const auto each_tile = [&](auto fill_buffer) {
+        int b = 0, phase = 0;
+        for (int tile = first; tile < p.tiles; tile += step) {
+            const window_rows rows = rows_of(p, tile);
+            ptx::barrier_wait(m.empty + 8 * b, phase ^ 1);
+            fill_buffer(rows, m.buffers + b * p.buffer);
+            if (std::is_same_v<T, ptx::tf32> && !p.u8) {
+                ptx::barrier_arrive_copied(m.full + 8 * b);
+            } else {
                 ptx::barrier_arrive(m.full + 8 * b);
-                phase ^= b, b ^= 1;
             }
-            return;
+            phase ^= b, b ^= 1;
         }
-    }
-    for (int tile = first; tile < p.tiles; tile += step) {
-        const window_rows rows = rows_of(p, tile);
-        ptx::barrier_wait(m.empty + 8 * b, phase ^ 1);
-        fill<T>(p, x, rows.first, rows.count, m.buffers + b * p.buffer);
-        if (std::is_same_v<T, ptx::tf32> && !p.u8) {
-            ptx::barrier_arrive_copied(m.full + 8 * b);
-        } else {
-            ptx::barrier_arrive(m.full + 8 * b);
-        }
-        phase ^= b, b ^= 1;
+    };
+    if (!std::is_same_v<T, ptx::tf32> && p.c == 3 && !p.u8) {
+        stager staged(p, static_cast<const uint32_t *>(x), m.stages, first, step);
+        each_tile([&](window_rows rows, uint8_t *to) { staged.fill(rows, to); });
+    } else {
+        each_tile(
+            [&](window_rows rows, uint8_t *to) { fill<T>(p, x, rows.first, rows.count, to); });
     }
 }
 

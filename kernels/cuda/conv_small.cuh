@@ -278,30 +278,25 @@ __device__ __forceinline__ void fill_four(const small &p, const F *from, source 
 }
 
 /* 3 channels of 16 bits: a warp's rows of x are copied in the background as they lie there, the
- * next ones while it widens one. Two pixels are 12 bytes, in four words, from which they are
+ * next one while it widens one. Two pixels are 12 bytes, in four words, from which they are
  * shifted; by how much is the same in all of a row. */
 struct stager {
-    static constexpr int STAGES = DR_SMALL_STAGES / FILLER_WARPS;
     const small &p;
     const uint32_t *x;
     uint8_t *stages;  /* this warp's */
     int step;         /* from tile to tile */
     int tile, row;    /* of the next row to copy */
     window_rows rows; /* of that tile */
-    int at;           /* the stage of the row to widen next */
-    int begin[STAGES -
-              1]; /* of it, and others behind it: where in the stage, in halves; -1: zeros */
+    int at;           /* the stage of the row to widen next, of two */
+    int begin;        /* where in it the row begins, in halves; -1: zeros */
 
     __device__ __forceinline__ stager(const small &small, const uint32_t *from, uint8_t *to,
                                       int first, int next)
         : p(small), x(from), step(next), tile(first), at(0) {
         row = threadIdx.x / 32;
-        stages = to + row * STAGES * p.stage;
+        stages = to + row * 2 * p.stage;
         rows = rows_of(p, tile);
-#pragma unroll
-        for (int i = 0; i < STAGES - 1; i++) {
-            begin[i] = copy(stages + i * p.stage);
-        }
+        begin = copy(stages);
     }
     /* Begins to copy the next row, if there is one. */
     __device__ __forceinline__ int copy(uint8_t *stage) {
@@ -356,17 +351,13 @@ struct stager {
     /* This warp's rows of a tile, the one that follows those filled so far. */
     __device__ __forceinline__ void fill(window_rows tile_rows, uint8_t *to) {
         for (int i = threadIdx.x / 32; i < tile_rows.count; i += FILLER_WARPS) {
-            ptx::copies_wait<STAGES - 2>();
+            ptx::copies_wait<0>();
             __syncwarp(); /* the row is there for all lanes, and they are done with the one before
                            */
-            const int half = begin[0], free = at == 0 ? STAGES - 1 : at - 1;
-#pragma unroll
-            for (int j = 0; j + 1 < STAGES - 1; j++) {
-                begin[j] = begin[j + 1];
-            }
-            begin[STAGES - 2] = copy(stages + free * p.stage);
+            const int half = begin;
+            begin = copy(stages + (at ^ 1) * p.stage);
             widen(half, stages + at * p.stage, reinterpret_cast<uint4 *>(to + i * p.pitch));
-            at = at + 1 == STAGES ? 0 : at + 1;
+            at ^= 1;
         }
     }
 };
