@@ -1,5 +1,5 @@
 /* Forward convolution on the device by its definition, in double, and the comparison with it: for
- * main_cuda_conv.cu and bench/conv12.cu. Header-only, plain kernels, no code of the product. */
+ * main_cuda_conv*.cu and bench/conv12.cu. Header-only, plain kernels, no code of the product. */
 #ifndef DR_TESTS_CONV_CHECK_CUH
 #define DR_TESTS_CONV_CHECK_CUH
 #include "kernels/conv_shape.h"
@@ -8,6 +8,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <initializer_list>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,6 +34,17 @@ __host__ __device__ static inline float draw(uint64_t seed, int64_t i) {
             131070.0f) /
            37837.0f;
 }
+/* ---- draws, for shapes ---- */
+static uint64_t draws; /* where the sequence stands: a seed, at first */
+static inline int below(int n) {
+    draws = draws * 6364136223846793005ull + 1442695040888963407ull;
+    return (int)(mix(draws) % (uint32_t)n);
+}
+static inline int one_of(std::initializer_list<int> l) {
+    return l.begin()[below((int)l.size())];
+}
+
+/* ---- values of a type ---- */
 __device__ static inline double get(const void *p, int t, int64_t i) {
     return t == DR_TYPE_F32   ? (double)((const float *)p)[i]
            : t == DR_TYPE_F16 ? (double)__half2float(((const __half *)p)[i])
