@@ -26,9 +26,8 @@ unsigned draw(unsigned n) {
 
 namespace {
 
-constexpr size_t STACK = 256 << 10, PAGE = 4096, WINDOW = 256 << 10; /* of shared memory */
-constexpr int MOST_THREADS = 1024, MOST_SHARED = 232448, REGISTERS = 65536;
-constexpr unsigned char PATTERN = 0xa5, FRESH = 0xff;
+constexpr size_t STACK = 256 << 10, WINDOW = 256 << 10; /* of shared memory */
+constexpr int MOST_THREADS = 1024, REGISTERS = 65536;
 
 typedef void *jump[5]; /* of GCC's __builtin_setjmp, which saves no more than must be */
 struct fiber {
@@ -292,8 +291,7 @@ void device_thread_begins(void) {
     sigaction(SIGSEGV, &action, NULL);
     sigaction(SIGBUS, &action, NULL);
 }
-void run_grid(const void *kernel, const place &p, const std::function<void()> &thread) {
-    (void)kernel;
+void run_grid(const place &p, const std::function<void()> &thread) {
     place_shared(p.shared_bytes);
     body = &thread, gridDim = p.grid, blockDim = p.block;
     for (blockIdx.z = 0; blockIdx.z < p.grid.z; blockIdx.z++) {

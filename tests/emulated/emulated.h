@@ -20,6 +20,10 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulated {
 
+constexpr size_t PAGE = 4096;
+/* What memory holds where nobody may write, and where nobody has written: NaN. */
+constexpr unsigned char PATTERN = 0xa5, FRESH = 0xff;
+
 /* ---- launches ---- */
 struct place {
     dim3 grid, block;
@@ -30,7 +34,7 @@ void launch(const void *kernel, const place &where, std::function<void()> thread
 /* After the stream's work so far; in a captured stream, whenever the graph is launched. Fails where
  * the capture is spoilt. */
 cudaError_t in_order(cudaStream_t s, std::function<void()> work);
-void run_grid(const void *kernel, const place &where, const std::function<void()> &thread);
+void run_grid(const place &where, const std::function<void()> &thread);
 /* Ends the program, naming the thread. */
 [[noreturn]] void fault(const char *what);
 

@@ -8,8 +8,7 @@
 namespace emulated {
 namespace {
 
-constexpr size_t PAGE = 4096, ALIGNED = 256, TOTAL = (size_t)8 << 30, CHUNK = 1 << 20;
-constexpr unsigned char PATTERN = 0xa5, FRESH = 0xff;
+constexpr size_t ALIGNED = 256, TOTAL = (size_t)8 << 30, CHUNK = 1 << 20;
 
 /* An allocation ends, rounded up to 256 bytes, where a guard page begins. */
 struct allocation {

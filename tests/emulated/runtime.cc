@@ -36,7 +36,7 @@ void launch(const void *kernel, const place &p, std::function<void()> thread) {
         last = cudaErrorInvalidConfiguration;
         return;
     }
-    const cudaError_t e = in_order(p.stream, [=] { run_grid(kernel, p, thread); });
+    const cudaError_t e = in_order(p.stream, [=] { run_grid(p, thread); });
     if (e) {
         last = e;
     }
