@@ -12,5 +12,5 @@ esac
 cd "$(dirname "$0")/.."
 sh examples/setup.sh
 [ -f build/build.ninja ] || cmake --preset release -G Ninja >/dev/null
-cmake --build --preset release >/dev/null || cmake --build --preset release
+cmake --build --preset release --target dagrun >/dev/null || cmake --build --preset release --target dagrun
 exec build/dagrun "${model:-examples/digits.yaml}" "$@"
